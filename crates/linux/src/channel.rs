@@ -1,0 +1,84 @@
+//! Messages with descriptors: JSON over a SOCK_SEQPACKET Unix socket, file descriptors beside it. One `send` is one
+//! `receive`; the other end closing is an `UnexpectedEof`. Used between launcher, guest and spawner.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The largest message: an exec request with the largest argument list and environment the protocol accepts.
+pub const MESSAGE_MAX_BYTES: usize = 512 * 1024;
+/// The most descriptors in one message.
+pub const DESCRIPTORS_MAX: usize = 16;
+
+/// A connected pair. Both ends are close-on-exec.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
+    if bytes.len() > MESSAGE_MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is larger than 512 KiB"));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors in one message"));
+    }
+    let buffers = [IoSlice::new(&bytes)];
+    rustix::io::retry_on_intr(|| rustix::net::sendmsg(&socket, &buffers, &mut ancillary, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<(T, Vec<OwnedFd>)> {
+    // Ask for the length first: messages are small as a rule, and an idle process should not keep half a megabyte.
+    let mut probe = [0u8; 1];
+    let (_, length) = rustix::io::retry_on_intr(|| {
+        rustix::net::recv(&socket, &mut probe, RecvFlags::PEEK | RecvFlags::TRUNC)
+    })?;
+    let mut bytes = vec![0u8; length.min(MESSAGE_MAX_BYTES)];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let descriptors: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let message = serde_json::from_slice(&bytes[..received.bytes])
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok((message, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_whole_with_its_descriptors_and_the_end_is_an_eof() {
+        let (ours, theirs) = pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        send(&ours, &vec!["x".repeat(100_000)], &[file.as_fd()]).unwrap();
+        send(&ours, &vec!["second"], &[]).unwrap();
+        let (first, descriptors) = receive::<Vec<String>>(&theirs).unwrap();
+        assert_eq!((first[0].len(), descriptors.len()), (100_000, 1));
+        assert_eq!(receive::<Vec<String>>(&theirs).unwrap().0, ["second"]);
+        drop(ours);
+        assert_eq!(receive::<Vec<String>>(&theirs).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
