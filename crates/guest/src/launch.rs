@@ -1,0 +1,358 @@
+//! How a sandbox starts, as seen by the guest, and how it ends. The order is the security argument:
+//!
+//! 1. What needs the launcher's rights is done first: control groups, mounts to take along, the lock and the socket
+//!    of a leased sandbox. Then those rights are given up (`dedicated_id`).
+//! 2. A user and a network namespace; the guest stays in these two and in the host's other namespaces.
+//! 3. The spawner is forked and closes the walls of the work around itself (see [`crate::spawner`]).
+//! 4. The guest drops what it no longer needs and serves. When the launcher goes, or the lease runs out, or the
+//!    sandbox dies, it ends everything and removes its control groups.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use cofferdam_linux::channel;
+use cofferdam_protocol::launch::{AGENT_ID, Assign, FromGuest, FromSpawner, PROXY_PORT, Prepare, ToGuest, ToSpawner};
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::CapabilitySet;
+use tokio::io::unix::AsyncFd;
+
+use crate::cgroup::Cgroup;
+use crate::error::{Result, Step, StepError};
+use crate::server::Guest;
+use crate::{root, seal, server, spawner, sys};
+
+/// The names of a leased sandbox's files in its state directory.
+const SOCKET_NAME: &str = "control.sock";
+const LOCK_NAME: &str = "lock";
+
+/// From the first message to the last breath.
+pub fn run(control: OwnedFd) -> Result<()> {
+    let control = settle_descriptors(control)?;
+    let (message, _) = channel::receive(&control).step("reading the launcher's first message")?;
+    let ToGuest::Prepare(prepare) = message else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData)).step("reading the launcher's first message");
+    };
+    let mut cgroup = Cgroup::default();
+    let outcome = prepare_sandbox(&prepare, &mut cgroup, &control);
+    let outcome = outcome.and_then(|parts| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().step("starting")?;
+        let cgroup = Rc::new(std::mem::take(&mut cgroup));
+        let tasks = tokio::task::LocalSet::new();
+        tasks.block_on(&runtime, live(&prepare, parts, cgroup, &control))
+    });
+    if let Err(error) = &outcome {
+        let _ = channel::send(&control, &FromGuest::Failed(error.to_failure()), &[]);
+    }
+    cgroup.remove();
+    outcome
+}
+
+/// What outlives the preparation.
+struct Parts {
+    spawner: OwnedFd,
+    spawner_pidfd: OwnedFd,
+    spool_directory: OwnedFd,
+    listener: Option<OwnedFd>,
+    _lock: Option<File>,
+}
+
+fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) -> Result<Parts> {
+    // 1. With the launcher's rights.
+    if let Some(plan) = &prepare.cgroup {
+        *cgroup = Cgroup::create(plan, &prepare.id, &prepare.limits)?;
+    }
+    let lock = prepare.state_directory.as_deref().map(lock_state).transpose()?;
+    let listener = prepare.state_directory.as_deref().map(listen).transpose()?;
+    let spool = prepare.spool_directory.as_str();
+    let spool_directory = rustix::fs::open(spool, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .step_with(|| format!("opening the spool directory {spool}"))?;
+    let mut trees = None;
+    if let Some(id) = prepare.dedicated_id {
+        trees = Some(root::open_trees(&prepare.root)?);
+        sys::become_unprivileged(id).step("becoming the sandbox's user")?;
+        // Changing users made this process undumpable, and its own /proc files root's; the maps below are there.
+        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).step("staying dumpable")?;
+    }
+
+    // 2. User and network namespace.
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    sys::unshare(libc::CLONE_NEWUSER).step("making a user namespace")?;
+    write_map("/proc/self/setgroups", "deny")?;
+    write_map("/proc/self/uid_map", &format!("{AGENT_ID} {} 1", uid.as_raw()))?;
+    write_map("/proc/self/gid_map", &format!("{AGENT_ID} {} 1", gid.as_raw()))?;
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("becoming undumpable")?;
+    sys::unshare(libc::CLONE_NEWNET).step("making a network namespace")?;
+    sys::loopback_up().step("switching the loopback interface on")?;
+
+    // 3. The spawner.
+    let (spawner, theirs) = channel::pair().step("making a socket for the spawner")?;
+    let own_pid = std::process::id();
+    match sys::fork(0).step("starting the spawner")? {
+        sys::Forked::Child => {
+            drop(spawner);
+            // What belongs to the guest alone; everything else is closed by execve.
+            for descriptor in [control.as_fd(), spool_directory.as_fd()] {
+                close_copy(descriptor);
+            }
+            spawner::run(prepare, cgroup, trees, theirs, own_pid)
+        }
+        sys::Forked::Parent(spawner_pidfd) => Ok(Parts { spawner, spawner_pidfd, spool_directory, listener, _lock: lock }),
+    }
+}
+
+/// In the forked child: closes its copy of a descriptor that the copied owner will never drop.
+fn close_copy(descriptor: std::os::fd::BorrowedFd<'_>) {
+    use std::os::fd::AsRawFd;
+    // SAFETY: this process never returns to the frames that own the descriptor, so nobody closes it twice.
+    unsafe { libc::close(descriptor.as_raw_fd()) };
+}
+
+/// 4. Waiting for the assignment, serving, ending.
+async fn live(prepare: &Prepare, parts: Parts, cgroup: Rc<Cgroup>, control: &OwnedFd) -> Result<()> {
+    let control = control.try_clone().step("watching the control socket")?;
+    let control = AsyncFd::new(control).step("watching the control socket")?;
+    let spawner = AsyncFd::new(parts.spawner).step("watching the spawner")?;
+    let reaper = match from_spawner(&spawner).await? {
+        (FromSpawner::Reaper, mut descriptors) if descriptors.len() == 1 => descriptors.remove(0),
+        (answer, _) => return Err(unexpected(answer)),
+    };
+    let life = Life { reaper, spawner: parts.spawner_pidfd, cgroup };
+    let served = serve(prepare, spawner, parts.spool_directory, parts.listener, &life, &control).await;
+    life.end().await;
+    served
+}
+
+async fn serve(
+    prepare: &Prepare,
+    spawner: AsyncFd<OwnedFd>,
+    spool_directory: OwnedFd,
+    listener: Option<OwnedFd>,
+    life: &Life,
+    control: &AsyncFd<OwnedFd>,
+) -> Result<()> {
+    let (assign, tree) = match receive_control(control).await? {
+        Some((ToGuest::Assign(assign), descriptors)) => (assign, descriptors.into_iter().next()),
+        Some(_) => return Err(io::Error::from(io::ErrorKind::InvalidData)).step("waiting for the assignment"),
+        None => return Ok(()), // The launcher went away, and the sandbox was never used.
+    };
+    let borrowed: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
+    channel::send(spawner.get_ref(), &ToSpawner::Assign(assign.clone()), &borrowed).step("assigning the workspace")?;
+    let proxy = open_proxy(&assign)?;
+    let (workspace, processes, refusals) = match from_spawner(&spawner).await? {
+        (FromSpawner::Sealed, descriptors) => {
+            let mut descriptors = descriptors.into_iter();
+            let missing = || io::Error::from(io::ErrorKind::InvalidData);
+            let workspace = descriptors.next().ok_or_else(missing).step("receiving the workspace")?;
+            let processes = descriptors.next().ok_or_else(missing).step("receiving /proc")?;
+            (workspace, processes, descriptors.next())
+        }
+        (answer, _) => return Err(unexpected(answer)),
+    };
+    // Reading what a command is marked with may need this; nothing else is needed any more.
+    seal::drop_capabilities(CapabilitySet::SYS_PTRACE)?;
+    let guest = Guest::new(server::Inside {
+        limits: prepare.limits,
+        temporary_workspace: assign.workspace == cofferdam_protocol::launch::WorkspaceSource::Temporary,
+        environment: assign.environment,
+        workspace,
+        processes,
+        refusals,
+        spool_directory,
+        spawner,
+        cgroup: life.cgroup.clone(),
+    })
+    .step("starting to serve")?;
+    let borrowed: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
+    channel::send(control.get_ref(), &FromGuest::Ready, &borrowed).step("reporting to the launcher")?;
+    until_the_end(&guest, life, control, listener, proxy).await
+}
+
+/// Returns when the sandbox is to end: the launcher has gone (tied), the lease has run out (leased), or it was asked
+/// to. A sandbox that died by itself stays answerable until then.
+async fn until_the_end(
+    guest: &Rc<Guest>,
+    life: &Life,
+    control: &AsyncFd<OwnedFd>,
+    listener: Option<OwnedFd>,
+    proxy: Option<TcpListener>,
+) -> Result<()> {
+    let watch_death = guest.clone();
+    let reaper = AsyncFd::new(life.reaper.try_clone().step("watching the reaper")?).step("watching the reaper")?;
+    tokio::task::spawn_local(async move {
+        let _ = reaper.readable().await;
+        watch_death.sandbox_died();
+    });
+    if let Some(listener) = listener {
+        let listener = AsyncFd::new(listener).step("listening")?;
+        tokio::task::spawn_local(accept_launchers(guest.clone(), listener, proxy));
+    }
+    tokio::select! {
+        biased;
+        () = guest.lease.ended() => {}
+        () = async {
+            connect_on_demand(guest, control).await;
+            if guest.lease.is_leased() {
+                std::future::pending::<()>().await;
+            }
+        } => {}
+    }
+    Ok(())
+}
+
+/// A server that came back attaches by connecting to the state directory's socket: it is given the proxy's port
+/// again, and may open connections as the first launcher could.
+async fn accept_launchers(guest: Rc<Guest>, listener: AsyncFd<OwnedFd>, proxy: Option<TcpListener>) {
+    let accept = |socket: &OwnedFd| {
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        Ok(rustix::net::accept_with(socket, flags)?)
+    };
+    while let Ok(connection) = listener.async_io(tokio::io::Interest::READABLE, accept).await {
+        let borrowed: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
+        if channel::send(&connection, &FromGuest::Ready, &borrowed).is_err() {
+            continue;
+        }
+        let guest = guest.clone();
+        if let Ok(connection) = AsyncFd::new(connection) {
+            tokio::task::spawn_local(async move { connect_on_demand(&guest, &connection).await });
+        }
+    }
+}
+
+/// Serves each byte stream that comes over a control socket, until that socket closes.
+async fn connect_on_demand(guest: &Rc<Guest>, control: &AsyncFd<OwnedFd>) {
+    while let Ok(Some((ToGuest::Connect, descriptors))) = receive_control(control).await {
+        for descriptor in descriptors {
+            guest.clone().serve_connection(descriptor);
+        }
+    }
+}
+
+/// The processes to end, and what is left to remove when they have.
+struct Life {
+    reaper: OwnedFd,
+    spawner: OwnedFd,
+    cgroup: Rc<Cgroup>,
+}
+
+impl Life {
+    async fn end(&self) {
+        for process in [&self.reaper, &self.spawner] {
+            let _ = sys::send_signal(process.as_fd(), libc::SIGKILL);
+        }
+        // The reaper's end is reported only when everything in its namespace has ended.
+        for process in [&self.reaper, &self.spawner] {
+            if let Ok(watched) = AsyncFd::new(process.as_fd()) {
+                while matches!(sys::wait_for(process), Ok(None)) {
+                    if let Ok(mut ready) = watched.readable().await {
+                        ready.clear_ready();
+                    }
+                }
+            }
+        }
+        self.cgroup.remove();
+    }
+}
+
+async fn receive_control(
+    control: &AsyncFd<OwnedFd>,
+) -> Result<Option<(ToGuest, Vec<OwnedFd>)>> {
+    match control.async_io(tokio::io::Interest::READABLE, |socket| receive_now(socket)).await {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error).step("reading from the launcher"),
+    }
+}
+
+async fn from_spawner(spawner: &AsyncFd<OwnedFd>) -> Result<(FromSpawner, Vec<OwnedFd>)> {
+    spawner.async_io(tokio::io::Interest::READABLE, |socket| receive_now(socket)).await.step("hearing from the spawner")
+}
+
+/// Without waiting: the sockets themselves stay blocking, because the spawner and the launcher share them.
+pub fn receive_now<T: serde::de::DeserializeOwned>(socket: impl AsFd) -> io::Result<(T, Vec<OwnedFd>)> {
+    let mut watched = [rustix::event::PollFd::new(&socket, rustix::event::PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    if rustix::event::poll(&mut watched, Some(&now))? == 0 {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    channel::receive(socket)
+}
+
+fn unexpected(answer: FromSpawner) -> StepError {
+    match answer {
+        FromSpawner::Failed(failure) => StepError {
+            step: failure.step,
+            source: if failure.errno == 0 {
+                io::Error::other(failure.detail)
+            } else {
+                io::Error::from_raw_os_error(failure.errno)
+            },
+        },
+        answer => StepError { step: "starting".to_owned(), source: io::Error::other(format!("unexpected {answer:?}")) },
+    }
+}
+
+fn open_proxy(assign: &Assign) -> Result<Option<TcpListener>> {
+    if !assign.network {
+        return Ok(None);
+    }
+    TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT)).map(Some).step("opening the proxy's port in the sandbox")
+}
+
+/// Moves the control socket away from descriptor 0 and closes whatever else was inherited.
+fn settle_descriptors(control: OwnedFd) -> Result<OwnedFd> {
+    let moved = rustix::io::fcntl_dupfd_cloexec(&control, 3).step("moving the control socket")?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).step("opening /dev/null")?;
+    let mut standard = control;
+    rustix::io::dup2(&null, &mut standard).step("closing standard input")?;
+    std::mem::forget(standard);
+    // SAFETY: closes descriptors that nothing in this process owns: it has just started, and has only 0 to 2, the
+    // control socket and /dev/null.
+    unsafe {
+        use std::os::fd::AsRawFd;
+        let first = moved.as_raw_fd().max(null.as_raw_fd()) + 1;
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, 0);
+    }
+    Ok(moved)
+}
+
+fn lock_state(directory: &str) -> Result<File> {
+    let path = Path::new(directory).join(LOCK_NAME);
+    let file = File::options().create(true).write(true).truncate(false).open(&path);
+    let file = file.step_with(|| format!("opening {}", path.display()))?;
+    let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&file, operation).step_with(|| format!("locking {}", path.display()))?;
+    Ok(file)
+}
+
+fn listen(directory: &str) -> Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let path = Path::new(directory).join(SOCKET_NAME);
+    let listen = || -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        rustix::net::listen(&socket, 16)?;
+        Ok(socket)
+    };
+    listen().step_with(|| format!("listening at {}", path.display()))
+}
+
+fn write_map(path: &str, content: &str) -> Result<()> {
+    let write = || File::options().write(true).open(path)?.write_all(content.as_bytes());
+    write().step_with(|| format!("writing {path}"))
+}
+
+/// Another use of this program: a process in a user namespace of its own, for as long as its input stays open. A
+/// launcher that is root needs such a namespace to express "files of root's, seen as the sandbox's user's".
+pub fn hold_user_namespace() -> ExitCode {
+    if sys::unshare(libc::CLONE_NEWUSER).is_err() || io::stdout().write_all(b"+").is_err() || io::stdout().flush().is_err() {
+        return ExitCode::FAILURE;
+    }
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,94 @@
+//! The walls that are closed once and for all: resource limits, capabilities, no_new_privs, Landlock, seccomp.
+//! The spawner closes them around itself before it starts anything, so that every command is born inside.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use cofferdam_protocol::Limits;
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use crate::error::{Result, Step};
+use crate::sys;
+
+/// Where commands may write. Everything else is for reading; the mounts say the same, this says it again.
+const WRITABLE: &[&str] =
+    &["/workspace", "/app", "/tmp", "/var/tmp", "/run", "/home/agent", "/dev/shm", "/dev/mqueue"];
+/// Devices may be written to, and be told things (`ioctl`), but nothing can be made beside them.
+const DEVICES: &[&str] = &["/dev"];
+
+static ABSENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/absent.bpf"));
+static ALLOWED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/allowed.bpf"));
+
+/// Limits that the kernel keeps per process and that every command inherits.
+pub fn limit_resources(limits: &Limits) -> Result<()> {
+    // Never above what this process may have itself: raising needs a privilege that the host may not give.
+    let set = |resource, value: u64| sys::set_resource_limit(resource, value.min(sys::hard_resource_limit(resource)));
+    set(libc::RLIMIT_NOFILE, limits.open_files).step("limiting open files")?;
+    set(libc::RLIMIT_FSIZE, limits.workspace_bytes.max(limits.tmp_bytes)).step("limiting the size of files")?;
+    set(libc::RLIMIT_CORE, 0).step("switching core dumps off")?;
+    set(libc::RLIMIT_MEMLOCK, 64 * 1024 * 1024).step("limiting locked memory")?;
+    set(libc::RLIMIT_MSGQUEUE, 1024 * 1024).step("limiting message queues")?;
+    // Counted per user *and* user namespace since Linux 5.14, so this is the sandbox's own number; guest, spawner
+    // and reaper are in it.
+    set(libc::RLIMIT_NPROC, limits.processes + 3).step("limiting processes")?;
+    Ok(())
+}
+
+/// Keeps only `keep` (in this user namespace), and nothing that a program could gain by being executed.
+pub fn drop_capabilities(keep: CapabilitySet) -> Result<()> {
+    for capability in CapabilitySet::all().iter() {
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            // A capability this kernel does not know is one nobody can have.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(error) => return Err(error).step("dropping a capability from the bounding set"),
+        }
+    }
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets).step("dropping capabilities")?;
+    rustix::thread::set_no_new_privs(true).step("setting no_new_privs")
+}
+
+/// Landlock, as much of it as the kernel has; `doctor` tells how much that is.
+pub fn restrict_files() -> Result<()> {
+    let restrict = || -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let abi = ABI::V6;
+        let read = AccessFs::from_read(abi);
+        let all = AccessFs::from_all(abi);
+        let write_devices = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+        let mut rules = Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(all)?
+            .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+            .create()?
+            .add_rule(PathBeneath::new(PathFd::new("/")?, read))?;
+        for (paths, access) in [(WRITABLE, all), (DEVICES, write_devices)] {
+            for path in paths {
+                if let Ok(directory) = PathFd::new(path) {
+                    rules = rules.add_rule(PathBeneath::new(directory, access))?;
+                }
+            }
+        }
+        rules.restrict_self()?;
+        Ok(())
+    };
+    restrict().map_err(|error| std::io::Error::other(error.to_string())).step("applying Landlock")
+}
+
+/// The last step. Returns what reports refused calls.
+pub fn filter_system_calls() -> Result<Option<OwnedFd>> {
+    sys::load_seccomp(ABSENT, false).step("loading the seccomp filter of absent calls")?;
+    sys::load_seccomp(ALLOWED, true).step("loading the seccomp filter of allowed calls")
+}
+
+/// No user namespaces below this one, by the kernel's own count: `clone3` hides its flags from filters.
+pub fn forbid_user_namespaces() -> Result<()> {
+    use std::io::Write;
+    File::options()
+        .write(true)
+        .open("/proc/sys/user/max_user_namespaces")
+        .and_then(|mut file| file.write_all(b"0"))
+        .step("forbidding further user namespaces")
+}
