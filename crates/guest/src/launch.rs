@@ -115,8 +115,8 @@ fn close_copy(descriptor: std::os::fd::BorrowedFd<'_>) {
 /// 4. Waiting for the assignment, serving, ending.
 async fn live(prepare: &Prepare, parts: Parts, cgroup: Rc<Cgroup>, control: &OwnedFd) -> Result<()> {
     let control = control.try_clone().step("watching the control socket")?;
-    let control = AsyncFd::new(control).step("watching the control socket")?;
-    let spawner = AsyncFd::new(parts.spawner).step("watching the spawner")?;
+    let control = AsyncFd::register(control).step("watching the control socket")?;
+    let spawner = AsyncFd::register(parts.spawner).step("watching the spawner")?;
     let reaper = match from_spawner(&spawner).await? {
         (FromSpawner::Reaper, mut descriptors) if descriptors.len() == 1 => descriptors.remove(0),
         (answer, _) => return Err(unexpected(answer)),
@@ -182,13 +182,13 @@ async fn until_the_end(
     proxy: Option<TcpListener>,
 ) -> Result<()> {
     let watch_death = guest.clone();
-    let reaper = AsyncFd::new(life.reaper.try_clone().step("watching the reaper")?).step("watching the reaper")?;
+    let reaper = AsyncFd::register(life.reaper.try_clone().step("watching the reaper")?).step("watching the reaper")?;
     tokio::task::spawn_local(async move {
         let _ = reaper.readable().await;
         watch_death.sandbox_died();
     });
     if let Some(listener) = listener {
-        let listener = AsyncFd::new(listener).step("listening")?;
+        let listener = AsyncFd::register(listener).step("listening")?;
         tokio::task::spawn_local(accept_launchers(guest.clone(), listener, proxy));
     }
     tokio::select! {
@@ -217,7 +217,7 @@ async fn accept_launchers(guest: Rc<Guest>, listener: AsyncFd<OwnedFd>, proxy: O
             continue;
         }
         let guest = guest.clone();
-        if let Ok(connection) = AsyncFd::new(connection) {
+        if let Ok(connection) = AsyncFd::register(connection) {
             tokio::task::spawn_local(async move { connect_on_demand(&guest, &connection).await });
         }
     }
@@ -246,7 +246,7 @@ impl Life {
         }
         // The reaper's end is reported only when everything in its namespace has ended.
         for process in [&self.reaper, &self.spawner] {
-            if let Ok(watched) = AsyncFd::new(process.as_fd()) {
+            if let Ok(watched) = AsyncFd::register(process.as_fd()) {
                 while matches!(sys::wait_for(process), Ok(None)) {
                     if let Ok(mut ready) = watched.readable().await {
                         ready.clear_ready();

@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use cofferdam_linux::files::Workspace;
 use cofferdam_protocol::Limits;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Frame, Incoming};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
@@ -22,7 +23,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::unix::AsyncFd;
 
 use crate::cgroup::Cgroup;
-use crate::exec::Execs;
+use crate::exec::{Execs, Follow};
 use crate::exec::refusals::Refusals;
 use crate::{files, usage};
 
@@ -35,7 +36,27 @@ const FRAME_BYTES: u32 = 256 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
-pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+/// What an answer consists of. Bodies live on the one thread there is, so they need not be `Send`.
+pub enum Body {
+    Bytes(Option<Bytes>),
+    Output(Follow),
+    Chunks(tokio::sync::mpsc::Receiver<io::Result<Bytes>>),
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let chunk = match self.get_mut() {
+            Self::Bytes(bytes) => Poll::Ready(bytes.take().map(Ok)),
+            Self::Output(follow) => follow.poll_chunk(context),
+            Self::Chunks(receiver) => receiver.poll_recv(context),
+        };
+        chunk.map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
+    }
+}
+
 pub type Answer = Result<Response<Body>, Problem>;
 
 /// Why a request was not done, with the status that says so.
@@ -74,10 +95,10 @@ pub struct Guest {
 }
 
 impl Guest {
-    pub fn new(inside: Inside) -> io::Result<Rc<Self>> {
+    pub fn new(mut inside: Inside) -> io::Result<Rc<Self>> {
         let workspace = Workspace::from_fd(inside.workspace.try_clone()?);
         let processes = inside.processes.try_clone()?;
-        let refusals = Refusals::watch(inside.refusals)?;
+        let refusals = Refusals::watch(inside.refusals.take())?;
         let cgroup = inside.cgroup.clone();
         let execs = Execs::new(inside, refusals);
         Ok(Rc::new(Self { execs, workspace, lease: Lease::default(), cgroup, processes }))
@@ -216,7 +237,7 @@ pub fn json<T: Serialize>(value: &T) -> Answer {
 }
 
 pub fn bytes_body(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+    Body::Bytes(Some(bytes.into()))
 }
 
 /// A JSON body, bounded.

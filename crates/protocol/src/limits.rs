@@ -208,7 +208,7 @@ impl Unit {
 
 pub fn show_bytes(value: u64) -> String {
     for (unit, scale) in &BYTE_UNITS[..4] {
-        if value >= *scale && value % scale == 0 {
+        if value >= *scale && value.is_multiple_of(*scale) {
             return format!("{} {unit}", value / scale);
         }
     }
@@ -218,9 +218,9 @@ pub fn show_bytes(value: u64) -> String {
 pub fn show_duration(ms: u64) -> String {
     match ms {
         0 => "0 s".to_owned(),
-        ms if ms % 3_600_000 == 0 => format!("{} h", ms / 3_600_000),
-        ms if ms % 60_000 == 0 => format!("{} min", ms / 60_000),
-        ms if ms % 1_000 == 0 => format!("{} s", ms / 1_000),
+        ms if ms.is_multiple_of(3_600_000) => format!("{} h", ms / 3_600_000),
+        ms if ms.is_multiple_of(60_000) => format!("{} min", ms / 60_000),
+        ms if ms.is_multiple_of(1_000) => format!("{} s", ms / 1_000),
         ms => format!("{ms} ms"),
     }
 }

@@ -28,11 +28,10 @@ use bytes::Bytes;
 use cofferdam_protocol::exec::{ExecId, ExecRequest, ExecStatus, TerminalSize};
 use cofferdam_protocol::output::exit_header;
 use http_body_util::BodyExt;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
-use tokio::io::AsyncWriteExt;
 
-use crate::server::{Answer, Inside, Problem, json, number_parameter, parameter, read_json};
+use crate::server::{Answer, Body, Inside, Problem, json, number_parameter, parameter, read_json};
 use output::Next;
 use refusals::Refusals;
 use run::Exec;
@@ -129,7 +128,7 @@ impl Execs {
             let kept = format!("{} to {}", exec.log.start(), exec.log.end());
             return Err(Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("output is kept from {kept}")));
         }
-        Ok(Response::new(Follow::new(exec, from, keep).boxed_unsync()))
+        Ok(Response::new(Body::Output(Follow::new(exec, from, keep))))
     }
 
     /// The same id is the same run, whatever happened to whoever asked first.
@@ -170,7 +169,7 @@ fn done(result: io::Result<()>) -> Answer {
 /// Passes a body on to a command's standard input, at the command's pace.
 async fn feed(exec: Rc<Exec>, request: Request<Incoming>) -> Answer {
     let mut body = request.into_body();
-    let Some(mut stdin) = exec.take_stdin() else {
+    let Some(mut stdin) = exec.take_stdin().await else {
         return Err(Problem::new(StatusCode::CONFLICT, "the command's standard input is closed, or in use"));
     };
     while let Some(frame) = body.frame().await {
@@ -183,12 +182,12 @@ async fn feed(exec: Rc<Exec>, request: Request<Incoming>) -> Answer {
             }
         }
     }
-    exec.close_stdin(stdin).await;
+    // Dropping the writer closes a pipe; a terminal stays open, as a person's does.
     json(&())
 }
 
 /// A body that follows a command's output to its end.
-struct Follow {
+pub struct Follow {
     exec: Rc<Exec>,
     position: u64,
     /// Whether output stays until it is acknowledged, or goes once it is sent.
@@ -203,14 +202,9 @@ impl Follow {
     }
 }
 
-// SAFETY of the bound: bodies of this server are polled on the one thread that there is. `boxed_unsync` asks for
-// Send all the same; `OneThread` says where that is answered for.
-impl hyper::body::Body for Follow {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let this = self.get_mut();
+impl Follow {
+    pub fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let this = self;
         loop {
             if let Some(waiting) = &mut this.waiting {
                 if waiting.as_mut().poll(context).is_pending() {
@@ -228,7 +222,7 @@ impl hyper::body::Body for Follow {
             match this.exec.log.read(this.position)? {
                 Next::Chunk(chunk) => {
                     this.position += chunk.len() as u64;
-                    return Poll::Ready(Some(Ok(Frame::data(chunk))));
+                    return Poll::Ready(Some(Ok(chunk)));
                 }
                 Next::Wait if registered => {}
                 Next::Wait => {
@@ -242,7 +236,7 @@ impl hyper::body::Body for Follow {
                     let mut frame = Vec::with_capacity(status.len() + 5);
                     frame.extend_from_slice(&exit_header(status.len()));
                     frame.extend_from_slice(&status);
-                    return Poll::Ready(Some(Ok(Frame::data(frame.into()))));
+                    return Poll::Ready(Some(Ok(frame.into())));
                 }
             }
         }

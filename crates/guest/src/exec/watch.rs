@@ -17,6 +17,8 @@ const MEMORY_INTERVAL: Duration = Duration::from_millis(50);
 /// The first look at a workspace; then as often as costs a twentieth of the time.
 const WORKSPACE_INTERVAL: Duration = Duration::from_millis(250);
 const WORKSPACE_SHARE: u32 = 20;
+/// The longest look; what was counted by then is what there is at least.
+const WORKSPACE_LOOK: Duration = Duration::from_secs(10);
 
 /// Watches on behalf of one command, for as long as it runs.
 pub fn begin(shared: &Rc<Shared>, exec: &Rc<Exec>) {
@@ -50,9 +52,9 @@ async fn watch_workspace(shared: Rc<Shared>, exec: Weak<Exec>) {
         let Ok(directory) = shared.inside.workspace.try_clone() else { return };
         let began = Instant::now();
         // On a thread of its own: a workspace may hold a million files.
-        let used = tokio::task::spawn_blocking(move || Workspace::from_fd(directory).usage(limit_bytes)).await;
+        let used = tokio::task::spawn_blocking(move || Workspace::from_fd(directory).usage(WORKSPACE_LOOK)).await;
         interval = WORKSPACE_INTERVAL.max(began.elapsed() * WORKSPACE_SHARE);
-        if used.is_ok_and(|used| used.is_ok_and(|bytes| bytes > limit_bytes)) {
+        if used.is_ok_and(|used| used.is_ok_and(|used| used.bytes > limit_bytes)) {
             return exec.kill_for(LimitHit::Workspace { limit_bytes }).await;
         }
     }
