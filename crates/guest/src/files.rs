@@ -20,9 +20,9 @@ use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
 use hyper::header::{CONTENT_LENGTH, RANGE};
 use hyper::{Request, Response, StatusCode};
-use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
+use crate::sys;
 use crate::server::{Answer, Body, Problem, bytes_body, json, number_parameter, parameter, read_json};
 
 /// Files up to this size are read at once; larger ones by a thread that reads ahead.
@@ -179,7 +179,7 @@ async fn tar_in(workspace: &Workspace, path: RelativePath, mut body: Incoming) -
 fn watch(workspace: &Workspace, path: &RelativePath) -> Answer {
     let mut watcher = workspace.watch(path).map_err(problem)?;
     let descriptor = rustix::io::fcntl_dupfd_cloexec(&watcher, 3).map_err(broken)?;
-    let watched = AsyncFd::register(descriptor).map_err(broken)?;
+    let watched = sys::watch(descriptor).map_err(broken)?;
     let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
     tokio::task::spawn_local(async move {
         // First what setting up found out, then whatever comes; until the other side stops listening.

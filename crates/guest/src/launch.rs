@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use cofferdam_linux::channel;
-use cofferdam_protocol::launch::{AGENT_ID, Assign, FromGuest, FromSpawner, PROXY_PORT, Prepare, ToGuest, ToSpawner};
+use cofferdam_protocol::launch::{AGENT_ID, Assign, CONTROL_SOCKET_NAME, FromGuest, FromSpawner, PROXY_PORT, Prepare, ToGuest, ToSpawner};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CapabilitySet;
 use tokio::io::unix::AsyncFd;
@@ -26,18 +26,19 @@ use crate::error::{Result, Step, StepError};
 use crate::server::Guest;
 use crate::{root, seal, server, spawner, sys};
 
-/// The names of a leased sandbox's files in its state directory.
-const SOCKET_NAME: &str = "control.sock";
-const LOCK_NAME: &str = "lock";
-
 /// From the first message to the last breath.
 pub fn run(control: OwnedFd) -> Result<()> {
     let control = settle_descriptors(control)?;
-    let (message, _) = channel::receive(&control).step("reading the launcher's first message")?;
+    // Signals typed at the launcher's terminal are the launcher's to handle.
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    let (message, lock) = channel::receive(&control).step("reading the launcher's first message")?;
     let ToGuest::Prepare(prepare) = message else {
         return Err(io::Error::from(io::ErrorKind::InvalidData)).step("reading the launcher's first message");
     };
     let mut cgroup = Cgroup::default();
+    // A leased sandbox's lock, taken by the launcher: held until this process ends.
+    let _lock = lock;
     let outcome = prepare_sandbox(&prepare, &mut cgroup, &control);
     let outcome = outcome.and_then(|parts| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().step("starting")?;
@@ -58,7 +59,6 @@ struct Parts {
     spawner_pidfd: OwnedFd,
     spool_directory: OwnedFd,
     listener: Option<OwnedFd>,
-    _lock: Option<File>,
 }
 
 fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) -> Result<Parts> {
@@ -66,7 +66,6 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) ->
     if let Some(plan) = &prepare.cgroup {
         *cgroup = Cgroup::create(plan, &prepare.id, &prepare.limits)?;
     }
-    let lock = prepare.state_directory.as_deref().map(lock_state).transpose()?;
     let listener = prepare.state_directory.as_deref().map(listen).transpose()?;
     let spool = prepare.spool_directory.as_str();
     let spool_directory = rustix::fs::open(spool, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -101,7 +100,7 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) ->
             }
             spawner::run(prepare, cgroup, trees, theirs, own_pid)
         }
-        sys::Forked::Parent(spawner_pidfd) => Ok(Parts { spawner, spawner_pidfd, spool_directory, listener, _lock: lock }),
+        sys::Forked::Parent(spawner_pidfd) => Ok(Parts { spawner, spawner_pidfd, spool_directory, listener }),
     }
 }
 
@@ -115,8 +114,8 @@ fn close_copy(descriptor: std::os::fd::BorrowedFd<'_>) {
 /// 4. Waiting for the assignment, serving, ending.
 async fn live(prepare: &Prepare, parts: Parts, cgroup: Rc<Cgroup>, control: &OwnedFd) -> Result<()> {
     let control = control.try_clone().step("watching the control socket")?;
-    let control = AsyncFd::register(control).step("watching the control socket")?;
-    let spawner = AsyncFd::register(parts.spawner).step("watching the spawner")?;
+    let control = sys::watch(control).step("watching the control socket")?;
+    let spawner = sys::watch(parts.spawner).step("watching the spawner")?;
     let reaper = match from_spawner(&spawner).await? {
         (FromSpawner::Reaper, mut descriptors) if descriptors.len() == 1 => descriptors.remove(0),
         (answer, _) => return Err(unexpected(answer)),
@@ -182,13 +181,13 @@ async fn until_the_end(
     proxy: Option<TcpListener>,
 ) -> Result<()> {
     let watch_death = guest.clone();
-    let reaper = AsyncFd::register(life.reaper.try_clone().step("watching the reaper")?).step("watching the reaper")?;
+    let reaper = sys::watch(life.reaper.try_clone().step("watching the reaper")?).step("watching the reaper")?;
     tokio::task::spawn_local(async move {
         let _ = reaper.readable().await;
         watch_death.sandbox_died();
     });
     if let Some(listener) = listener {
-        let listener = AsyncFd::register(listener).step("listening")?;
+        let listener = sys::watch(listener).step("listening")?;
         tokio::task::spawn_local(accept_launchers(guest.clone(), listener, proxy));
     }
     tokio::select! {
@@ -217,7 +216,7 @@ async fn accept_launchers(guest: Rc<Guest>, listener: AsyncFd<OwnedFd>, proxy: O
             continue;
         }
         let guest = guest.clone();
-        if let Ok(connection) = AsyncFd::register(connection) {
+        if let Ok(connection) = sys::watch(connection) {
             tokio::task::spawn_local(async move { connect_on_demand(&guest, &connection).await });
         }
     }
@@ -246,7 +245,7 @@ impl Life {
         }
         // The reaper's end is reported only when everything in its namespace has ended.
         for process in [&self.reaper, &self.spawner] {
-            if let Ok(watched) = AsyncFd::register(process.as_fd()) {
+            if let Ok(watched) = process.try_clone().and_then(sys::watch) {
                 while matches!(sys::wait_for(process), Ok(None)) {
                     if let Ok(mut ready) = watched.readable().await {
                         ready.clear_ready();
@@ -320,18 +319,9 @@ fn settle_descriptors(control: OwnedFd) -> Result<OwnedFd> {
     Ok(moved)
 }
 
-fn lock_state(directory: &str) -> Result<File> {
-    let path = Path::new(directory).join(LOCK_NAME);
-    let file = File::options().create(true).write(true).truncate(false).open(&path);
-    let file = file.step_with(|| format!("opening {}", path.display()))?;
-    let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-    rustix::fs::flock(&file, operation).step_with(|| format!("locking {}", path.display()))?;
-    Ok(file)
-}
-
 fn listen(directory: &str) -> Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    let path = Path::new(directory).join(SOCKET_NAME);
+    let path = Path::new(directory).join(CONTROL_SOCKET_NAME);
     let listen = || -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

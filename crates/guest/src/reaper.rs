@@ -36,6 +36,8 @@ fn prepare(guest: OwnedFd) -> Result<()> {
         std::process::exit(1);
     }
     root::mount_proc()?;
+    seal::forbid_user_namespaces()?;
+    root::mask_proc()?;
     seal::drop_capabilities(CapabilitySet::empty())
 }
 

@@ -127,7 +127,11 @@ fn mount_terminals(root: &OwnedFd) -> Result<()> {
 /// an unprivileged process mount /proc only where an unmasked one is visible.
 pub fn mount_proc() -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    rustix::mount::mount("proc", "/proc", "proc", flags, None).step("mounting /proc")?;
+    rustix::mount::mount("proc", "/proc", "proc", flags, None).step("mounting /proc")
+}
+
+/// Hides and closes what the sandbox's own /proc would still show or accept.
+pub fn mask_proc() -> Result<()> {
     // What tells about the host or its users. Where a name is missing there is nothing to hide.
     for path in ["/proc/keys", "/proc/key-users", "/proc/kcore", "/proc/timer_list", "/proc/sysrq-trigger"] {
         match rustix::mount::mount_bind("/dev/null", path) {

@@ -8,6 +8,7 @@ use cofferdam_protocol::Limits;
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
+use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::error::{Result, Step};
@@ -24,16 +25,20 @@ static ALLOWED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/allowed.bpf"))
 
 /// Limits that the kernel keeps per process and that every command inherits.
 pub fn limit_resources(limits: &Limits) -> Result<()> {
-    // Never above what this process may have itself: raising needs a privilege that the host may not give.
-    let set = |resource, value: u64| sys::set_resource_limit(resource, value.min(sys::hard_resource_limit(resource)));
-    set(libc::RLIMIT_NOFILE, limits.open_files).step("limiting open files")?;
-    set(libc::RLIMIT_FSIZE, limits.workspace_bytes.max(limits.tmp_bytes)).step("limiting the size of files")?;
-    set(libc::RLIMIT_CORE, 0).step("switching core dumps off")?;
-    set(libc::RLIMIT_MEMLOCK, 64 * 1024 * 1024).step("limiting locked memory")?;
-    set(libc::RLIMIT_MSGQUEUE, 1024 * 1024).step("limiting message queues")?;
+    // Never above what this process may have itself: raising needs a privilege that the host may not give. Soft and
+    // hard are the same: nothing inside can raise it.
+    let set = |resource, value: u64| {
+        let value = rustix::process::getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
+        rustix::process::setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
+    };
+    set(Resource::Nofile, limits.open_files).step("limiting open files")?;
+    set(Resource::Fsize, limits.workspace_bytes.max(limits.tmp_bytes)).step("limiting the size of files")?;
+    set(Resource::Core, 0).step("switching core dumps off")?;
+    set(Resource::Memlock, 64 * 1024 * 1024).step("limiting locked memory")?;
+    set(Resource::Msgqueue, 1024 * 1024).step("limiting message queues")?;
     // Counted per user *and* user namespace since Linux 5.14, so this is the sandbox's own number; guest, spawner
     // and reaper are in it.
-    set(libc::RLIMIT_NPROC, limits.processes + 3).step("limiting processes")?;
+    set(Resource::Nproc, limits.processes + 3).step("limiting processes")?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_long, c_ulong, c_void};
+use tokio::io::unix::AsyncFd;
 
 pub const MOUNT_ATTR_RDONLY: u64 = 0x1;
 pub const MOUNT_ATTR_NOSUID: u64 = 0x2;
@@ -171,20 +172,6 @@ pub fn send_signal(process: BorrowedFd<'_>, signal: c_int) -> io::Result<()> {
     }
 }
 
-/// The soft and hard limit of a resource, both the same: nothing inside can raise it.
-pub fn set_resource_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
-    // SAFETY: `limit` outlives the call.
-    check(unsafe { libc::setrlimit(resource as _, &limit) }.into()).map(drop)
-}
-
-pub fn hard_resource_limit(resource: libc::__rlimit_resource_t) -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` outlives the call.
-    unsafe { libc::getrlimit(resource as _, &mut limit) };
-    limit.rlim_max
-}
-
 /// Time that ended and waited-for children have used, in milliseconds, and the blocks they read and wrote.
 pub fn children_usage() -> (u64, u64, u64) {
     // SAFETY: all zeroes is a valid rusage, and it outlives the call.
@@ -207,4 +194,11 @@ pub fn become_unprivileged(id: u32) -> io::Result<()> {
         check(libc::syscall(libc::SYS_setresuid, id, id, id))?;
     }
     Ok(())
+}
+
+/// Lets the runtime watch a descriptor.
+pub fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor is owned by the result and stays open, and the same, for as long as it is watched:
+    // an OwnedFd neither closes nor replaces it before it is dropped.
+    Ok(unsafe { AsyncFd::register(descriptor) }?)
 }

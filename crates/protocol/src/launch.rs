@@ -10,13 +10,17 @@ use crate::limits::Limits;
 
 /// Where programs inside find the egress proxy, in the sandbox's own loopback.
 pub const PROXY_PORT: u16 = 3128;
+/// Where a leased sandbox is attached to, in its state directory, and what tells that it lives.
+pub const CONTROL_SOCKET_NAME: &str = "control.sock";
+pub const LOCK_NAME: &str = "lock";
 /// The user inside: `agent`.
 pub const AGENT_ID: u32 = 1000;
 
 /// Launcher to guest.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToGuest {
-    /// The first message: build everything that does not depend on the workspace.
+    /// The first message: build everything that does not depend on the workspace. A leased sandbox's lock, taken,
+    /// comes with it.
     Prepare(Prepare),
     /// The second: bind the workspace, close the walls, begin to serve.
     Assign(Assign),

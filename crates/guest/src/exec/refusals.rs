@@ -31,7 +31,7 @@ impl Refusals {
     pub fn watch(listener: Option<OwnedFd>) -> io::Result<Rc<Self>> {
         let refusals = Rc::new(Self::default());
         if let Some(listener) = listener {
-            let listener = AsyncFd::register(listener)?;
+            let listener = sys::watch(listener)?;
             tokio::task::spawn_local(answer(listener, refusals.clone()));
         }
         Ok(refusals)

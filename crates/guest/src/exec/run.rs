@@ -130,7 +130,7 @@ impl Exec {
             FromSpawner::Spawned { tag } => tag,
             FromSpawner::NotSpawned(error) => {
                 // The child that got as far as failing is still ours to collect.
-                if let Some(pidfd) = descriptors.next().and_then(|pidfd| AsyncFd::register(pidfd).ok()) {
+                if let Some(pidfd) = descriptors.next().and_then(|pidfd| sys::watch(pidfd).ok()) {
                     tokio::task::spawn_local(async move {
                         let _ = wait(&pidfd).await;
                     });
@@ -139,11 +139,11 @@ impl Exec {
             }
             _ => return Err(wrong("hearing from the spawner", io::ErrorKind::InvalidData.into())),
         };
-        let watch = |descriptor: Option<OwnedFd>| descriptor.map(AsyncFd::register).transpose();
+        let watch = |descriptor: Option<OwnedFd>| descriptor.map(sys::watch).transpose();
         let pidfd = watch(descriptors.next()).map_err(|error| wrong("watching the process", error))?;
         let terminal = descriptors.next().map(|terminal| {
             rustix::io::ioctl_fionbio(&terminal, true)?;
-            AsyncFd::register(terminal).map(Rc::new)
+            sys::watch(terminal).map(Rc::new)
         });
         let terminal = terminal.transpose().map_err(|error| wrong("watching the terminal", error))?;
         let Some(pidfd) = pidfd.map(Rc::new) else {

@@ -1,0 +1,277 @@
+//! Sandboxes on this machine, out of Linux namespaces: no daemon, no root, no image. This file owns what all
+//! sandboxes of a process share and the conversation with a starting guest; the guest does the rest.
+//!
+//! [`LocalRuntime::launch`] makes one, [`LocalRuntime::prepare`] makes one without a workspace for the pool, and
+//! [`LocalRuntime::attach`] finds a leased one again after a restart.
+
+mod cgroup;
+mod host;
+mod ids;
+mod sandbox;
+mod workspace;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cofferdam_linux::channel;
+use cofferdam_protocol::launch::{
+    Assign, CONTROL_SOCKET_NAME, CgroupPlan, FromGuest, LOCK_NAME, Prepare, ToGuest,
+};
+use cofferdam_protocol::{Limits, NetworkPolicy};
+use tokio::process::{Child, Command};
+
+use crate::SandboxError;
+use crate::egress::ConnectionRecord;
+use crate::guest_program::GuestProgram;
+use host::HostView;
+use ids::IdMap;
+pub use sandbox::Sandbox;
+pub use workspace::Workspace;
+
+/// How this process makes sandboxes.
+#[derive(Debug, Clone, Default)]
+pub struct LocalConfig {
+    /// Directories of the host's to offer read-only under their own names, besides the system's.
+    pub read_only: Vec<PathBuf>,
+    /// Where leased sandboxes leave what is needed to find them again. Without it there are only tied ones.
+    pub state_directory: Option<PathBuf>,
+    /// Where long output is kept; the system's directory for temporary files if it is not named.
+    pub spool_directory: Option<PathBuf>,
+}
+
+/// What one sandbox is to be.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxSpec {
+    pub workspace: Workspace,
+    pub limits: Limits,
+    pub network: NetworkPolicy,
+}
+
+/// Receives every connection that a sandbox tries to make.
+pub type ConnectionLog = Arc<dyn Fn(&ConnectionRecord) + Send + Sync>;
+
+#[derive(Debug)]
+pub struct LocalRuntime {
+    program: GuestProgram,
+    host: HostView,
+    cgroup: Option<CgroupPlan>,
+    dedicated_id: Option<u32>,
+    id_map: IdMap,
+    state_directory: Option<PathBuf>,
+    spool_directory: String,
+    next_number: AtomicU64,
+}
+
+/// A sandbox that has everything but its workspace.
+#[derive(Debug)]
+pub struct Prepared {
+    id: String,
+    limits: Limits,
+    guest: GuestProcess,
+}
+
+/// The guest as this process holds it: closing the control socket ends it.
+#[derive(Debug)]
+struct GuestProcess {
+    child: Child,
+    control: OwnedFd,
+}
+
+impl LocalRuntime {
+    pub fn new(config: &LocalConfig) -> Result<Self, SandboxError> {
+        let program = GuestProgram::new().map_err(|error| SandboxError::io("loading the guest", error))?;
+        let dedicated_id = ids::dedicated_id();
+        let cgroup = cgroup::find(dedicated_id);
+        let spool = config.spool_directory.clone().unwrap_or_else(std::env::temp_dir);
+        let runtime = Self {
+            program,
+            host: HostView::new(&config.read_only)?,
+            cgroup,
+            dedicated_id,
+            id_map: IdMap::default(),
+            state_directory: config.state_directory.clone(),
+            spool_directory: text(&spool)?,
+            next_number: AtomicU64::new(0),
+        };
+        runtime.sweep();
+        Ok(runtime)
+    }
+
+    /// A sandbox, tied to this process until its lease is renewed for the first time.
+    pub async fn launch(&self, spec: &SandboxSpec, log: Option<ConnectionLog>) -> Result<Sandbox, SandboxError> {
+        self.prepare(&spec.limits)?.assign(self, spec, log).await
+    }
+
+    /// Starts a guest and lets it prepare everything that does not depend on the workspace. Does not wait for it.
+    pub fn prepare(&self, limits: &Limits) -> Result<Prepared, SandboxError> {
+        let id = self.new_id();
+        let state = self.state_directory.as_deref().map(|parent| State::new(parent, &id)).transpose()?;
+        let prepare = Prepare {
+            id: id.clone(),
+            dedicated_id: self.dedicated_id,
+            limits: *limits,
+            cgroup: self.cgroup.clone(),
+            root: self.host.root.clone(),
+            spool_directory: self.spool_directory.clone(),
+            state_directory: state.as_ref().map(|state| text(&state.directory)).transpose()?,
+        };
+        let guest = GuestProcess::start(&self.program).map_err(|error| SandboxError::io("starting the guest", error))?;
+        let lock: Vec<_> = state.iter().map(|state| state.lock.as_fd()).collect();
+        guest.say(&ToGuest::Prepare(prepare), &lock)?;
+        Ok(Prepared { id, limits: *limits, guest })
+    }
+
+    /// A leased sandbox of an earlier process.
+    pub async fn attach(
+        &self,
+        id: &str,
+        network: &NetworkPolicy,
+        log: Option<ConnectionLog>,
+    ) -> Result<Sandbox, SandboxError> {
+        let missing = || SandboxError::NotFound { id: id.to_owned() };
+        let directory = self.state_directory.as_deref().ok_or_else(missing)?.join(id);
+        let control = connect_control(&directory.join(CONTROL_SOCKET_NAME)).map_err(|_| missing())?;
+        Sandbox::attach(id.to_owned(), control, network, log, directory).await
+    }
+
+    /// The leased sandboxes that live, of whichever process.
+    pub fn leased(&self) -> Vec<String> {
+        let entries = self.state_directory.iter().flat_map(fs::read_dir).flatten().flatten();
+        entries.filter(|entry| is_alive(&entry.path())).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// Removes what killed guests have left: state directories whose lock is free, control groups without a guest.
+    fn sweep(&self) {
+        for entry in self.state_directory.iter().flat_map(fs::read_dir).flatten().flatten() {
+            if !is_alive(&entry.path()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        if let Some(plan) = &self.cgroup {
+            cgroup::sweep(plan);
+        }
+    }
+
+    /// Unique among all processes: number, process and time.
+    fn new_id(&self) -> String {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        format!("{:x}-{:x}-{number:x}", now.as_micros(), std::process::id())
+    }
+}
+
+impl Prepared {
+    /// Gives the sandbox its workspace and closes its walls.
+    pub async fn assign(
+        self,
+        runtime: &LocalRuntime,
+        spec: &SandboxSpec,
+        log: Option<ConnectionLog>,
+    ) -> Result<Sandbox, SandboxError> {
+        let Self { id, limits, guest } = self;
+        debug_assert_eq!(limits, spec.limits, "limits are set when a sandbox is prepared");
+        let checked = spec.workspace.check()?;
+        let tree = match (&checked.directory, runtime.dedicated_id) {
+            (Some(directory), Some(_)) => Some(runtime.id_map.mount(directory.as_fd(), &runtime.program)?),
+            _ => None,
+        };
+        let network = !spec.network.is_none();
+        let assign = Assign { workspace: checked.source, network, environment: runtime.host.environment(network) };
+        let borrowed: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
+        guest.say(&ToGuest::Assign(assign), &borrowed)?;
+        let leftovers = Leftovers {
+            state_directory: runtime.state_directory.as_ref().map(|parent| parent.join(&id)),
+            cgroup: runtime.cgroup.clone(),
+        };
+        Sandbox::begin(id, guest, leftovers, &spec.network, log).await
+    }
+}
+
+/// What is removed for a guest that could not do it itself.
+#[derive(Debug)]
+struct Leftovers {
+    state_directory: Option<PathBuf>,
+    cgroup: Option<CgroupPlan>,
+}
+
+impl Leftovers {
+    fn remove(&self, guest_pid: Option<u32>, id: &str) {
+        if let Some(directory) = &self.state_directory {
+            let _ = fs::remove_dir_all(directory);
+        }
+        if let (Some(plan), Some(pid)) = (&self.cgroup, guest_pid) {
+            cgroup::remove(plan, pid, id);
+        }
+    }
+}
+
+impl GuestProcess {
+    fn start(program: &GuestProgram) -> std::io::Result<Self> {
+        let (control, theirs) = channel::pair()?;
+        // No pre_exec and only standard descriptors: the standard library can use posix_spawn, which does not copy
+        // this process's memory map however large it is.
+        let child = Command::new(program.path())
+            .arg0(OsStr::new("cofferdam-guest"))
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self { child, control })
+    }
+
+    fn say(&self, message: &ToGuest, descriptors: &[BorrowedFd<'_>]) -> Result<(), SandboxError> {
+        channel::send(&self.control, message, descriptors).map_err(|_| SandboxError::Vanished)
+    }
+}
+
+/// A leased sandbox's directory, with its lock taken.
+struct State {
+    directory: PathBuf,
+    lock: fs::File,
+}
+
+impl State {
+    fn new(parent: &Path, id: &str) -> Result<Self, SandboxError> {
+        let directory = parent.join(id);
+        let wrong = |error| SandboxError::io(format!("making {}", directory.display()), error);
+        fs::create_dir_all(parent).map_err(wrong)?;
+        // Made under another name and locked before it gets its own: a sweep never sees it unlocked.
+        let unfinished = parent.join(format!(".{id}"));
+        fs::create_dir(&unfinished).map_err(wrong)?;
+        let lock = fs::File::create(unfinished.join(LOCK_NAME)).map_err(wrong)?;
+        let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        rustix::fs::flock(&lock, exclusive).map_err(|error| wrong(error.into()))?;
+        fs::rename(&unfinished, &directory).map_err(wrong)?;
+        Ok(Self { directory, lock })
+    }
+}
+
+fn is_alive(state_directory: &Path) -> bool {
+    let Ok(lock) = fs::File::open(state_directory.join(LOCK_NAME)) else { return false };
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+fn connect_control(path: &Path) -> std::io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// The guest's next message, without blocking the runtime: a starting guest takes some milliseconds.
+async fn hear(control: &OwnedFd) -> Result<(FromGuest, Vec<OwnedFd>), SandboxError> {
+    let socket = control.try_clone().map_err(|error| SandboxError::io("listening to the guest", error))?;
+    sandbox::readable(&socket).await.map_err(|error| SandboxError::io("listening to the guest", error))?;
+    channel::receive(&socket).map_err(|_| SandboxError::Vanished)
+}
+
+fn text(path: &Path) -> Result<String, SandboxError> {
+    let wrong = || SandboxError::io(format!("{}", path.display()), std::io::Error::other("its name is not UTF-8"));
+    path.to_str().map(str::to_owned).ok_or_else(wrong)
+}

@@ -1,0 +1,85 @@
+//! Sandboxes prepared in advance: everything but the workspace is there, so that taking one costs a bind mount and
+//! the closing of the walls. The pool refills itself in the background and never holds more than its size.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use cofferdam_protocol::Limits;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::SandboxError;
+use crate::local::{ConnectionLog, LocalRuntime, Prepared, Sandbox, SandboxSpec};
+
+/// Dropping it ends the sandboxes in it.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    refill: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    runtime: Arc<LocalRuntime>,
+    limits: Limits,
+    size: usize,
+    ready: Mutex<VecDeque<Prepared>>,
+    taken: Notify,
+}
+
+impl Pool {
+    /// Sandboxes with these limits: they are set when a sandbox is prepared. Fills in the background.
+    pub fn new(runtime: Arc<LocalRuntime>, limits: Limits, size: usize) -> Self {
+        let shared = Arc::new(Shared { runtime, limits, size, ready: Mutex::default(), taken: Notify::new() });
+        let refill = tokio::spawn(refill(shared.clone()));
+        Self { shared, refill }
+    }
+
+    /// A sandbox out of the pool, or a fresh one when the pool is empty or the limits are others.
+    pub async fn take(&self, spec: &SandboxSpec, log: Option<ConnectionLog>) -> Result<Sandbox, SandboxError> {
+        let runtime = &self.shared.runtime;
+        if spec.limits == self.shared.limits {
+            let prepared = self.shared.lock().pop_front();
+            self.shared.taken.notify_one();
+            if let Some(prepared) = prepared {
+                match prepared.assign(runtime, spec, log.clone()).await {
+                    // It died while it waited: a reason to make a new one, not to fail.
+                    Err(SandboxError::Vanished) => {}
+                    assigned => return assigned,
+                }
+            }
+        }
+        runtime.launch(spec, log).await
+    }
+
+    pub fn ready(&self) -> usize {
+        self.shared.lock().len()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.refill.abort();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Prepared>> {
+        self.ready.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+async fn refill(shared: Arc<Shared>) {
+    loop {
+        while shared.lock().len() < shared.size {
+            match shared.runtime.prepare(&shared.limits) {
+                Ok(prepared) => shared.lock().push_back(prepared),
+                // Whoever takes from an empty pool makes its own and sees the reason.
+                Err(_) => break,
+            }
+            // One at a time: preparing must not take the processor from those who are being served.
+            tokio::task::yield_now().await;
+        }
+        shared.taken.notified().await;
+    }
+}
