@@ -17,7 +17,8 @@ fn main() {
     println!("cargo::rerun-if-changed=policy/seccomp.json");
     let architecture = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
     let mut policy: Value =
-        serde_json::from_str(&fs::read_to_string("policy/seccomp.json").expect("the policy is there")).expect("the policy is JSON");
+        serde_json::from_str(&fs::read_to_string("policy/seccomp.json").expect("the policy is there"))
+            .expect("the policy is JSON");
     if architecture != "x86_64" {
         drop_calls_of_x86_64(&mut policy);
     }

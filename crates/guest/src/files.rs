@@ -22,8 +22,8 @@ use hyper::header::{CONTENT_LENGTH, RANGE};
 use hyper::{Request, Response, StatusCode};
 use tokio::sync::mpsc;
 
-use crate::sys;
 use crate::server::{Answer, Body, Problem, bytes_body, json, number_parameter, parameter, read_json};
+use crate::sys;
 
 /// Files up to this size are read at once; larger ones by a thread that reads ahead.
 const INLINE_MAX_BYTES: u64 = 64 * 1024;
@@ -83,7 +83,9 @@ fn read(workspace: &Workspace, path: &RelativePath, request: &Request<Incoming>)
     let length = content.limit();
     let mut response = if length <= INLINE_MAX_BYTES {
         let mut bytes = Vec::with_capacity(length as usize);
-        content.read_to_end(&mut bytes).map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        content
+            .read_to_end(&mut bytes)
+            .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
         Response::new(bytes_body(bytes))
     } else {
         let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
@@ -111,7 +113,8 @@ fn parse_range(text: &str) -> Result<Range<u64>, Problem> {
         let end = if last.is_empty() { u64::MAX } else { last.parse::<u64>().ok()?.checked_add(1)? };
         (first <= end).then_some(first..end)
     };
-    let wrong = || Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, "a range is written bytes=FIRST-LAST or bytes=FIRST-");
+    let wrong =
+        || Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, "a range is written bytes=FIRST-LAST or bytes=FIRST-");
     parse().ok_or_else(wrong)
 }
 

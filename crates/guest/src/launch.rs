@@ -16,7 +16,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use cofferdam_linux::channel;
-use cofferdam_protocol::launch::{AGENT_ID, Assign, CONTROL_SOCKET_NAME, FromGuest, FromSpawner, PROXY_PORT, Prepare, ToGuest, ToSpawner};
+use cofferdam_protocol::launch::{
+    AGENT_ID, Assign, CONTROL_SOCKET_NAME, FromGuest, FromSpawner, PROXY_PORT, Prepare, ToGuest, ToSpawner,
+};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CapabilitySet;
 use tokio::io::unix::AsyncFd;
@@ -84,7 +86,8 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) ->
     write_map("/proc/self/setgroups", "deny")?;
     write_map("/proc/self/uid_map", &format!("{AGENT_ID} {} 1", uid.as_raw()))?;
     write_map("/proc/self/gid_map", &format!("{AGENT_ID} {} 1", gid.as_raw()))?;
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("becoming undumpable")?;
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .step("becoming undumpable")?;
     sys::unshare(libc::CLONE_NEWNET).step("making a network namespace")?;
     sys::loopback_up().step("switching the loopback interface on")?;
 
@@ -257,9 +260,7 @@ impl Life {
     }
 }
 
-async fn receive_control(
-    control: &AsyncFd<OwnedFd>,
-) -> Result<Option<(ToGuest, Vec<OwnedFd>)>> {
+async fn receive_control(control: &AsyncFd<OwnedFd>) -> Result<Option<(ToGuest, Vec<OwnedFd>)>> {
     match control.async_io(tokio::io::Interest::READABLE, |socket| receive_now(socket)).await {
         Ok(message) => Ok(Some(message)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
@@ -340,7 +341,10 @@ fn write_map(path: &str, content: &str) -> Result<()> {
 /// Another use of this program: a process in a user namespace of its own, for as long as its input stays open. A
 /// launcher that is root needs such a namespace to express "files of root's, seen as the sandbox's user's".
 pub fn hold_user_namespace() -> ExitCode {
-    if sys::unshare(libc::CLONE_NEWUSER).is_err() || io::stdout().write_all(b"+").is_err() || io::stdout().flush().is_err() {
+    if sys::unshare(libc::CLONE_NEWUSER).is_err()
+        || io::stdout().write_all(b"+").is_err()
+        || io::stdout().flush().is_err()
+    {
         return ExitCode::FAILURE;
     }
     let _ = io::copy(&mut io::stdin(), &mut io::sink());

@@ -99,7 +99,8 @@ fn place(root: &OwnedFd, scratch: &OwnedFd, number: usize, entry: &RootEntry, tr
             let name = number.to_string();
             make_directory(scratch, &name)?;
             let mode = Mode::from_raw_mode(if path.starts_with("/home") { 0o755 } else { 0o1777 });
-            rustix::fs::chmodat(scratch, name.as_str(), mode, AtFlags::empty()).step_with(|| format!("making {path}"))?;
+            rustix::fs::chmodat(scratch, name.as_str(), mode, AtFlags::empty())
+                .step_with(|| format!("making {path}"))?;
             let tree = clone_tree(scratch.as_fd(), &name).step_with(|| format!("opening {path}"))?;
             let attributes = sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV;
             sys::mount_setattr(tree.as_fd(), attributes, false).step_with(|| format!("restricting {path}"))?;
@@ -191,7 +192,8 @@ pub fn close(old_root: OldRoot) -> Result<()> {
     rustix::mount::unmount(".", UnmountFlags::DETACH).step("detaching the host's root directory")?;
     drop(old_root);
     rustix::process::chdir("/").step("entering the root directory")?;
-    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("opening the root directory")?;
+    let root =
+        rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("opening the root directory")?;
     let attributes = sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV;
     sys::mount_setattr(root.as_fd(), attributes, false).step("making the root directory read-only")
 }

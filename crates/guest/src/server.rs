@@ -23,8 +23,8 @@ use serde::de::DeserializeOwned;
 use tokio::io::unix::AsyncFd;
 
 use crate::cgroup::Cgroup;
-use crate::exec::{Execs, Follow};
 use crate::exec::refusals::Refusals;
+use crate::exec::{Execs, Follow};
 use crate::{files, usage};
 
 /// A JSON request: an exec with the largest arguments, escaped.

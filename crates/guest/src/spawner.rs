@@ -163,14 +163,16 @@ fn start(
     stack: &mut [u8],
     process_limit: u64,
 ) -> std::result::Result<Started, (StartError, Option<OwnedFd>)> {
-    let other = |step: &str, error: io::Error| {
-        (StartError::Other { step: step.to_owned(), detail: error.to_string() }, None)
+    let other =
+        |step: &str, error: io::Error| (StartError::Other { step: step.to_owned(), detail: error.to_string() }, None);
+    let strings = |texts: &[String]| {
+        texts.iter().map(|text| CString::new(text.as_str())).collect::<std::result::Result<Vec<_>, _>>()
     };
-    let strings = |texts: &[String]| texts.iter().map(|text| CString::new(text.as_str())).collect::<std::result::Result<Vec<_>, _>>();
-    let (arguments, environment, cwd) = match (strings(&spawn.argv), strings(&spawn.env), CString::new(spawn.cwd.as_str())) {
-        (Ok(arguments), Ok(environment), Ok(cwd)) => (arguments, environment, cwd),
-        _ => return Err(other("reading the request", io::ErrorKind::InvalidInput.into())),
-    };
+    let (arguments, environment, cwd) =
+        match (strings(&spawn.argv), strings(&spawn.env), CString::new(spawn.cwd.as_str())) {
+            (Ok(arguments), Ok(environment), Ok(cwd)) => (arguments, environment, cwd),
+            _ => return Err(other("reading the request", io::ErrorKind::InvalidInput.into())),
+        };
     let (stdio, controller) = match spawn.terminal {
         Some(size) => {
             let (controller, peer) = open_terminal(size).map_err(|error| other("opening a terminal", error))?;

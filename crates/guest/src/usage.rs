@@ -23,7 +23,8 @@ pub fn measure(processes: &OwnedFd, cgroup: &Cgroup, polled_peak_bytes: u64) -> 
         if let Some(stat) = read("stat") {
             // Fields 14 to 17, counted behind the name in parentheses: own and waited-for children's ticks.
             let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-            let ticks: u64 = behind_name.split_whitespace().skip(11).take(4).filter_map(|t| t.parse::<u64>().ok()).sum();
+            let ticks: u64 =
+                behind_name.split_whitespace().skip(11).take(4).filter_map(|t| t.parse::<u64>().ok()).sum();
             usage.cpu_ms += ticks * TICK_MS;
         }
         if let Some(statm) = read("statm") {

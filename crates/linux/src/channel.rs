@@ -40,9 +40,8 @@ pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[Borrowe
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<(T, Vec<OwnedFd>)> {
     // Ask for the length first: messages are small as a rule, and an idle process should not keep half a megabyte.
     let mut probe = [0u8; 1];
-    let (_, length) = rustix::io::retry_on_intr(|| {
-        rustix::net::recv(&socket, &mut probe, RecvFlags::PEEK | RecvFlags::TRUNC)
-    })?;
+    let (_, length) =
+        rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut probe, RecvFlags::PEEK | RecvFlags::TRUNC))?;
     let mut bytes = vec![0u8; length.min(MESSAGE_MAX_BYTES)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

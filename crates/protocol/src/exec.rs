@@ -77,7 +77,9 @@ pub struct ExecRequest {
 pub enum RequestError {
     #[error("no command was given; write it after --")]
     NoCommand,
-    #[error("the command, its arguments and environment hold a NUL byte, which no Linux program can receive; remove it")]
+    #[error(
+        "the command, its arguments and environment hold a NUL byte, which no Linux program can receive; remove it"
+    )]
     Nul,
     #[error("\"{0}\" is not a name for an environment variable; it must not be empty or hold \"=\"")]
     VariableName(String),
@@ -122,9 +124,13 @@ pub enum StartError {
     NotFound { command: String, path: String },
     #[error("\"{command}\" cannot be executed: {detail}")]
     NotExecutable { command: String, detail: String },
-    #[error("the working directory \"{cwd}\" cannot be entered: {detail}; it must be a directory in the sandbox, such as /workspace")]
+    #[error(
+        "the working directory \"{cwd}\" cannot be entered: {detail}; it must be a directory in the sandbox, such as /workspace"
+    )]
     WorkingDirectory { cwd: String, detail: String },
-    #[error("no process could be started: the limit of {limit} processes is reached; end some, or raise it with --limit processes=N")]
+    #[error(
+        "no process could be started: the limit of {limit} processes is reached; end some, or raise it with --limit processes=N"
+    )]
     ProcessLimit { limit: u64 },
     #[error("the command could not be started: {step} failed: {detail}")]
     Other { step: String, detail: String },
@@ -152,13 +158,23 @@ impl fmt::Display for LimitHit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum ExecOutcome {
-    Exited { code: i32 },
-    Signalled { signal: i32 },
-    Killed { by: LimitHit },
+    Exited {
+        code: i32,
+    },
+    Signalled {
+        signal: i32,
+    },
+    Killed {
+        by: LimitHit,
+    },
     /// It never ran.
-    NotStarted { error: StartError },
+    NotStarted {
+        error: StartError,
+    },
     /// The sandbox ended underneath it.
-    Lost { reason: String },
+    Lost {
+        reason: String,
+    },
 }
 
 impl fmt::Display for ExecOutcome {

@@ -80,22 +80,43 @@ pub enum WorkspaceSource {
 /// One thing in the sandbox's root directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RootEntry {
-    Directory { path: String },
-    File { path: String, content: String },
-    Symlink { path: String, target: String },
+    Directory {
+        path: String,
+    },
+    File {
+        path: String,
+        content: String,
+    },
+    Symlink {
+        path: String,
+        target: String,
+    },
     /// A directory or file of the host's, read-only, with everything mounted below it.
-    Bind { source: String, path: String },
+    Bind {
+        source: String,
+        path: String,
+    },
     /// A device node of the host's, for reading and writing.
-    Device { path: String },
+    Device {
+        path: String,
+    },
     /// A writable directory on the sandbox's memory file system.
-    Scratch { path: String },
+    Scratch {
+        path: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CgroupPlan {
     /// One directory per controller, under which the guest makes its own.
-    V1 { memory: Option<String>, pids: Option<String>, cpu: Option<String> },
-    V2 { directory: String },
+    V1 {
+        memory: Option<String>,
+        pids: Option<String>,
+        cpu: Option<String>,
+    },
+    V2 {
+        directory: String,
+    },
 }
 
 /// Guest to spawner.
@@ -126,6 +147,8 @@ pub enum FromSpawner {
     Sealed,
     Failed(LaunchFailure),
     /// With the process as a pidfd, and the terminal's controlling side if one was asked for.
-    Spawned { tag: u64 },
+    Spawned {
+        tag: u64,
+    },
     NotSpawned(StartError),
 }

@@ -127,8 +127,7 @@ pub enum LimitError {
 impl Limits {
     /// Applies one `NAME=VALUE`, as given on the command line or in a job.
     pub fn set(&mut self, assignment: &str) -> Result<(), LimitError> {
-        let (name, value) =
-            assignment.split_once('=').ok_or_else(|| LimitError::Shape(assignment.to_owned()))?;
+        let (name, value) = assignment.split_once('=').ok_or_else(|| LimitError::Shape(assignment.to_owned()))?;
         let definition = LIMITS
             .iter()
             .find(|d| d.name == name.trim())
@@ -169,8 +168,17 @@ fn names() -> String {
     LIMITS.iter().map(|d| d.name).collect::<Vec<_>>().join(", ")
 }
 
-const BYTE_UNITS: &[(&str, u64)] =
-    &[("TiB", 1024 * GIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("T", 1024 * GIB), ("G", GIB), ("M", MIB), ("K", KIB), ("B", 1)];
+const BYTE_UNITS: &[(&str, u64)] = &[
+    ("TiB", 1024 * GIB),
+    ("GiB", GIB),
+    ("MiB", MIB),
+    ("KiB", KIB),
+    ("T", 1024 * GIB),
+    ("G", GIB),
+    ("M", MIB),
+    ("K", KIB),
+    ("B", 1),
+];
 const DURATION_UNITS: &[(&str, u64)] = &[("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
 impl Unit {
@@ -245,7 +253,9 @@ mod tests {
     #[test]
     fn values_are_read_in_their_units() {
         let mut limits = Limits::default();
-        for text in ["memory=512MiB", "cpu=0.5", "processes=64", "time=1500ms", "tmp=1G", "files= 100 ", "workspace=1048576"] {
+        for text in
+            ["memory=512MiB", "cpu=0.5", "processes=64", "time=1500ms", "tmp=1G", "files= 100 ", "workspace=1048576"]
+        {
             limits.set(text).unwrap();
         }
         assert_eq!(
@@ -276,11 +286,16 @@ mod tests {
             mistake("memory=lots"),
             "\"lots\" is not a value for the limit memory; write a size such as 512MiB or 2GiB"
         );
-        assert_eq!(
-            mistake("memory=1MiB"),
-            "the limit memory must be between 16 MiB and 64 TiB; got 1MiB"
-        );
-        for text in ["memory=-1", "memory=99999999999999999999", "cpu=nan", "cpu=1e400", "time=5 days", "processes=1.5", "time="] {
+        assert_eq!(mistake("memory=1MiB"), "the limit memory must be between 16 MiB and 64 TiB; got 1MiB");
+        for text in [
+            "memory=-1",
+            "memory=99999999999999999999",
+            "cpu=nan",
+            "cpu=1e400",
+            "time=5 days",
+            "processes=1.5",
+            "time=",
+        ] {
             assert!(Limits::default().set(text).is_err(), "{text} was accepted");
         }
     }

@@ -31,7 +31,9 @@ pub struct HostPattern {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{pattern}\" is not a network pattern ({problem}); write none, open, or names such as example.org, *.example.org or example.org:443")]
+#[error(
+    "\"{pattern}\" is not a network pattern ({problem}); write none, open, or names such as example.org, *.example.org or example.org:443"
+)]
 pub struct PatternError {
     pub pattern: String,
     pub problem: &'static str,
@@ -233,7 +235,20 @@ mod tests {
 
     #[test]
     fn bad_patterns_are_refused_with_the_remedy() {
-        for text in ["", "http://x.org", "x.org/path", "*", "*.*.org", "a b", "x:0", "x:99999", "*.10.0.0.1", "x..org", "x,,y", "a\0b"] {
+        for text in [
+            "",
+            "http://x.org",
+            "x.org/path",
+            "*",
+            "*.*.org",
+            "a b",
+            "x:0",
+            "x:99999",
+            "*.10.0.0.1",
+            "x..org",
+            "x,,y",
+            "a\0b",
+        ] {
             let error = text.parse::<NetworkPolicy>().unwrap_err().to_string();
             assert!(error.contains("write none, open, or names such as"), "{text}: {error}");
         }

@@ -147,7 +147,12 @@ impl Client {
         Ok(self.dispatch(request).await?.into_body())
     }
 
-    pub async fn write_file(&self, path: &[u8], content: RequestBody, options: WriteFile) -> Result<FileStat, SandboxError> {
+    pub async fn write_file(
+        &self,
+        path: &[u8],
+        content: RequestBody,
+        options: WriteFile,
+    ) -> Result<FileStat, SandboxError> {
         let mut query = String::new();
         if options.append {
             query.push_str("&append");
@@ -224,7 +229,8 @@ impl Client {
     async fn json<T: DeserializeOwned>(&self, method: &str, path: &str, body: RequestBody) -> Result<T, SandboxError> {
         let body = self.send(method, path, body).await?.into_body();
         let bytes = Limited::new(body, JSON_MAX_BYTES).collect().await.map_err(SandboxError::connection)?.to_bytes();
-        serde_json::from_slice(&bytes).map_err(|error| SandboxError::Connection(format!("its answer is not valid: {error}")))
+        serde_json::from_slice(&bytes)
+            .map_err(|error| SandboxError::Connection(format!("its answer is not valid: {error}")))
     }
 
     async fn send(&self, method: &str, path: &str, body: RequestBody) -> Result<Response<Incoming>, SandboxError> {

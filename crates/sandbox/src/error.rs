@@ -12,7 +12,9 @@ pub enum SandboxError {
     WorkspaceMissing { path: PathBuf },
     #[error("the workspace {path} is not a directory; name the directory that holds it")]
     WorkspaceNotDirectory { path: PathBuf },
-    #[error("the workspace {path} belongs to another user (uid {owner}); use a directory of your own, or: sudo chown {uid} {path}")]
+    #[error(
+        "the workspace {path} belongs to another user (uid {owner}); use a directory of your own, or: sudo chown {uid} {path}"
+    )]
     WorkspaceForeign { path: PathBuf, owner: u32, uid: u32 },
     #[error("the workspace {path} cannot be used: {detail}")]
     WorkspaceUnusable { path: PathBuf, detail: String },
@@ -48,9 +50,9 @@ impl SandboxError {
 impl From<LaunchFailure> for SandboxError {
     fn from(failure: LaunchFailure) -> Self {
         match failure.errno {
-            libc::ENOSPC if failure.step.contains("namespace") => Self::NoUserNamespaces {
-                detail: "the limit user.max_user_namespaces is reached".to_owned(),
-            },
+            libc::ENOSPC if failure.step.contains("namespace") => {
+                Self::NoUserNamespaces { detail: "the limit user.max_user_namespaces is reached".to_owned() }
+            }
             libc::ENOSPC => Self::NoSpace { step: failure.step },
             libc::EPERM | libc::EACCES if failure.step.contains("user namespace") || failure.step.contains("_map") => {
                 Self::NoUserNamespaces { detail: failure.detail }

@@ -86,7 +86,8 @@ impl Execs {
             let all: Vec<ExecStatus> = self.table.borrow().values().map(|exec| exec.status()).collect();
             return json(&all);
         }
-        let id = ExecId::try_from(id.to_owned()).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let id = ExecId::try_from(id.to_owned())
+            .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
         match (request.method().as_str(), action) {
             ("POST", "") => self.start_or_attach(id, request).await,
             ("GET", "") => json(&self.find(&id)?.status()),
@@ -145,8 +146,9 @@ impl Execs {
             let message = "4096 results are waiting to be acknowledged; delete those that are no longer needed";
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, message));
         }
-        let exec = Exec::start(self.shared.clone(), id.clone(), asked)
-            .map_err(|error| Problem::new(StatusCode::INSUFFICIENT_STORAGE, format!("the command cannot be set up: {error}")))?;
+        let exec = Exec::start(self.shared.clone(), id.clone(), asked).map_err(|error| {
+            Problem::new(StatusCode::INSUFFICIENT_STORAGE, format!("the command cannot be set up: {error}"))
+        })?;
         table.insert(id, exec.clone());
         Ok(exec)
     }

@@ -77,7 +77,11 @@ impl Exec {
             process: RefCell::default(),
             started: Notify::new(),
             finished: Notify::new(),
-            stdin: RefCell::new(if request.stdin || request.terminal.is_some() { Stdin::Starting } else { Stdin::Closed }),
+            stdin: RefCell::new(if request.stdin || request.terminal.is_some() {
+                Stdin::Starting
+            } else {
+                Stdin::Closed
+            }),
             refusals_before: shared.refusals.snapshot(),
             refused: RefCell::default(),
             memory_kills_before: shared.inside.cgroup.memory_kills(),
@@ -113,7 +117,8 @@ impl Exec {
 
     /// Asks the spawner, and takes over what comes back.
     async fn spawn(&self) -> Result<Outputs, StartError> {
-        let wrong = |step: &str, error: io::Error| StartError::Other { step: step.to_owned(), detail: error.to_string() };
+        let wrong =
+            |step: &str, error: io::Error| StartError::Other { step: step.to_owned(), detail: error.to_string() };
         let (spawn, pipes) = self.prepare().map_err(|error| wrong("making pipes", error))?;
         let spawner = &self.shared.inside.spawner;
         let turn = self.shared.spawner_turn.lock().await;
@@ -153,7 +158,11 @@ impl Exec {
         let outputs = match (pipes, terminal) {
             (Some(pipes), _) => {
                 *self.stdin.borrow_mut() = pipes.stdin.map_or(Stdin::Closed, Stdin::Pipe);
-                Outputs { pidfd, pipes: vec![(Stream::Stdout, pipes.stdout), (Stream::Stderr, pipes.stderr)], terminal: None }
+                Outputs {
+                    pidfd,
+                    pipes: vec![(Stream::Stdout, pipes.stdout), (Stream::Stderr, pipes.stderr)],
+                    terminal: None,
+                }
             }
             (None, terminal) => {
                 *self.stdin.borrow_mut() = terminal.clone().map_or(Stdin::Closed, Stdin::Terminal);
@@ -296,7 +305,9 @@ impl Exec {
         }
         let failed = !matches!(ended, Ok(ChildEnd::Exited(0)));
         if failed && cgroup.memory_kills() > self.memory_kills_before {
-            return ExecOutcome::Killed { by: LimitHit::Memory { limit_bytes: self.shared.inside.limits.memory_bytes } };
+            return ExecOutcome::Killed {
+                by: LimitHit::Memory { limit_bytes: self.shared.inside.limits.memory_bytes },
+            };
         }
         match ended {
             Ok(ChildEnd::Exited(code)) => ExecOutcome::Exited { code },
@@ -344,7 +355,9 @@ impl Exec {
 
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         match (&*self.process.borrow(), self.is_running()) {
-            (Some(process), true) if (1..=64).contains(&signal) => sys::send_signal(process.pidfd.get_ref().as_fd(), signal),
+            (Some(process), true) if (1..=64).contains(&signal) => {
+                sys::send_signal(process.pidfd.get_ref().as_fd(), signal)
+            }
             (_, false) => Err(io::Error::other("the command has ended")),
             (None, true) => Err(io::Error::other("the command has not started yet")),
             _ => Err(io::Error::other(format!("{signal} is not a signal; they are 1 to 64"))),

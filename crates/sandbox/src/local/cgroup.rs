@@ -91,7 +91,9 @@ pub(super) fn sweep(plan: &CgroupPlan) {
     for parent in parents(plan) {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.split_once('-')?.0.parse::<i32>().ok()) else { continue };
+            let Some(pid) = name.to_str().and_then(|name| name.split_once('-')?.0.parse::<i32>().ok()) else {
+                continue;
+            };
             if is_gone(pid) {
                 let _ = fs::remove_dir(entry.path());
             }
@@ -152,7 +154,12 @@ mod tests {
     /// A directory that looks like a version 2 group: this kernel may have only version 1.
     fn group(controllers: &str, members: &str) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
-        for (name, content) in [("cgroup.controllers", controllers), ("cgroup.procs", members), ("cgroup.type", "domain\n"), ("cgroup.subtree_control", "")] {
+        for (name, content) in [
+            ("cgroup.controllers", controllers),
+            ("cgroup.procs", members),
+            ("cgroup.type", "domain\n"),
+            ("cgroup.subtree_control", ""),
+        ] {
             fs::write(directory.path().join(name), content).unwrap();
         }
         directory

@@ -28,8 +28,7 @@ const ETC_ALLOWED: &[&str] = &[
 ];
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 const SCRATCH: &[&str] = &["/tmp", "/var/tmp", "/run", "/home/agent", "/dev/shm"];
-const DIRECTORIES: &[&str] =
-    &["/etc", "/dev", "/dev/pts", "/proc", "/home", "/var", "/opt", "/workspace", "/app"];
+const DIRECTORIES: &[&str] = &["/etc", "/dev", "/dev/pts", "/proc", "/home", "/var", "/opt", "/workspace", "/app"];
 const SYMLINKS: &[(&str, &str)] = &[
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
@@ -41,7 +40,10 @@ const SYMLINKS: &[(&str, &str)] = &[
     ("/var/run", "/run"),
 ];
 const FILES: &[(&str, &str)] = &[
-    ("/etc/passwd", "agent:x:1000:1000:agent:/home/agent:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"),
+    (
+        "/etc/passwd",
+        "agent:x:1000:1000:agent:/home/agent:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    ),
     ("/etc/group", "agent:x:1000:\nnogroup:x:65534:\n"),
     ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
     ("/etc/hostname", "sandbox\n"),
@@ -117,7 +119,14 @@ impl HostView {
         set("NODE_USE_ENV_PROXY", "1");
         // Tools that carry certificates of their own are told of the host's, so that a company's are trusted, too.
         if let Some(path) = self.certificates {
-            for name in ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE"] {
+            for name in [
+                "SSL_CERT_FILE",
+                "REQUESTS_CA_BUNDLE",
+                "PIP_CERT",
+                "NODE_EXTRA_CA_CERTS",
+                "GIT_SSL_CAINFO",
+                "CURL_CA_BUNDLE",
+            ] {
                 set(name, path);
             }
         }
@@ -173,7 +182,9 @@ impl Plan {
         if !found.is_symlink() {
             self.made.insert(path.clone());
             self.root.push(RootEntry::Bind { source: path.clone(), path });
-        } else if let Some(target) = fs::read_link(&path).ok().and_then(|target| target.into_os_string().into_string().ok()) {
+        } else if let Some(target) =
+            fs::read_link(&path).ok().and_then(|target| target.into_os_string().into_string().ok())
+        {
             self.root.push(RootEntry::Symlink { path, target });
         }
     }

@@ -2,8 +2,8 @@
 //! nothing and that nobody else is; an id-mapped mount shows it root's workspace as its own, and writes what it makes
 //! there back as root's.
 
-use std::io::{self, Read};
 use std::fs::{self, File};
+use std::io::{self, Read};
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -35,13 +35,17 @@ impl IdMap {
         let namespace = match self.namespace.get() {
             Some(namespace) => namespace,
             None => {
-                let made = make_namespace(program).map_err(|error| SandboxError::io("mapping the sandbox's user", error))?;
+                let made =
+                    make_namespace(program).map_err(|error| SandboxError::io("mapping the sandbox's user", error))?;
                 self.namespace.get_or_init(|| made)
             }
         };
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-        let tree = rustix::mount::open_tree(directory, "", flags).map_err(|error| SandboxError::io("opening the workspace", error))?;
-        set_id_map(&tree, namespace).map_err(|error| SandboxError::io("mapping the workspace's owner (its file system may not support id-mapped mounts)", error))?;
+        let tree = rustix::mount::open_tree(directory, "", flags)
+            .map_err(|error| SandboxError::io("opening the workspace", error))?;
+        set_id_map(&tree, namespace).map_err(|error| {
+            SandboxError::io("mapping the workspace's owner (its file system may not support id-mapped mounts)", error)
+        })?;
         Ok(tree)
     }
 }

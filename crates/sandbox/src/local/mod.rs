@@ -19,9 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cofferdam_linux::channel;
-use cofferdam_protocol::launch::{
-    Assign, CONTROL_SOCKET_NAME, CgroupPlan, FromGuest, LOCK_NAME, Prepare, ToGuest,
-};
+use cofferdam_protocol::launch::{Assign, CONTROL_SOCKET_NAME, CgroupPlan, FromGuest, LOCK_NAME, Prepare, ToGuest};
 use cofferdam_protocol::{Limits, NetworkPolicy};
 use tokio::process::{Child, Command};
 
@@ -120,7 +118,8 @@ impl LocalRuntime {
             spool_directory: self.spool_directory.clone(),
             state_directory: state.as_ref().map(|state| text(&state.directory)).transpose()?,
         };
-        let guest = GuestProcess::start(&self.program).map_err(|error| SandboxError::io("starting the guest", error))?;
+        let guest =
+            GuestProcess::start(&self.program).map_err(|error| SandboxError::io("starting the guest", error))?;
         let lock: Vec<_> = state.iter().map(|state| state.lock.as_fd()).collect();
         guest.say(&ToGuest::Prepare(prepare), &lock)?;
         Ok(Prepared { id, limits: *limits, guest })
@@ -142,7 +141,10 @@ impl LocalRuntime {
     /// The leased sandboxes that live, of whichever process.
     pub fn leased(&self) -> Vec<String> {
         let entries = self.state_directory.iter().flat_map(fs::read_dir).flatten().flatten();
-        entries.filter(|entry| is_alive(&entry.path())).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        entries
+            .filter(|entry| is_alive(&entry.path()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
     }
 
     /// Removes what killed guests have left: state directories whose lock is free, control groups without a guest.
