@@ -60,6 +60,13 @@ pub struct LimitDefinition {
     field: fn(&mut Limits) -> &mut u64,
 }
 
+impl LimitDefinition {
+    pub fn value_in(&self, limits: &Limits) -> u64 {
+        let mut copy = *limits;
+        *(self.field)(&mut copy)
+    }
+}
+
 pub const LIMITS: &[LimitDefinition] = &[
     LimitDefinition {
         name: "cpu",
@@ -154,9 +161,8 @@ impl Limits {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut limits = *self;
         for (index, definition) in LIMITS.iter().enumerate() {
-            let value = *(definition.field)(&mut limits);
+            let value = definition.value_in(self);
             let gap = if index == 0 { "" } else { " " };
             write!(f, "{gap}{}={}", definition.name, definition.unit.show(value))?;
         }

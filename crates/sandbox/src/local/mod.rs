@@ -138,6 +138,11 @@ impl LocalRuntime {
         Sandbox::attach(id.to_owned(), control, network, log, directory).await
     }
 
+    /// How limits are kept here, for `doctor`.
+    pub fn cgroup_plan(&self) -> Option<&CgroupPlan> {
+        self.cgroup.as_ref()
+    }
+
     /// The leased sandboxes that live, of whichever process.
     pub fn leased(&self) -> Vec<String> {
         let entries = self.state_directory.iter().flat_map(fs::read_dir).flatten().flatten();

@@ -1,0 +1,57 @@
+//! `cofferdam doctor`: what this machine offers to sandboxes, as a table for people or JSON for scripts.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use cofferdam_sandbox::probe::{self, State};
+use comfy_table::{ContentArrangement, Table, presets};
+
+use crate::terminal;
+
+/// Check what this machine can do, and how to mend what it can't
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// 0: all is well. 1: sandboxes work, with something weaker than it could be. 2: no sandbox can be made here.
+pub fn main(arguments: &DoctorArguments) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("cofferdam: the runtime could not be started: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let findings = runtime.block_on(probe::examine());
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&findings).unwrap_or_default());
+    } else {
+        print_table(&findings);
+    }
+    let worst = findings.iter().map(|finding| finding.state).max();
+    ExitCode::from(match worst {
+        Some(State::Missing) => 2,
+        Some(State::Weak) => 1,
+        _ => 0,
+    })
+}
+
+fn print_table(findings: &[probe::Finding]) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(terminal::size().columns.clamp(60, 160));
+    table.set_header(["", "feature", "found", "what it means"]);
+    for finding in findings {
+        let sign = match finding.state {
+            State::Good => "✓",
+            State::Weak => "~",
+            State::Missing => "✗",
+        };
+        let remedy = finding.remedy.as_ref().map(|remedy| format!("\n→ {remedy}")).unwrap_or_default();
+        table.add_row([sign, finding.feature, &finding.found, &format!("{}{remedy}", finding.meaning)]);
+    }
+    println!("{table}");
+}
