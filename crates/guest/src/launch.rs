@@ -2,8 +2,9 @@
 //!
 //! 1. What needs the launcher's rights is done first: control groups, mounts to take along, the lock and the socket
 //!    of a leased sandbox. Then those rights are given up (`dedicated_id`).
-//! 2. A user and a network namespace; the guest stays in these two and in the host's other namespaces.
-//! 3. The spawner is forked and closes the walls of the work around itself (see [`crate::spawner`]).
+//! 2. A user namespace. The guest stays in this one, in the network namespace below, and in the host's others.
+//! 3. The spawner is forked and closes the walls of the work around itself (see [`crate::spawner`]); meanwhile the
+//!    guest makes the network namespace that both will be in.
 //! 4. The guest drops what it no longer needs and serves. When the launcher goes, or the lease runs out, or the
 //!    sandbox dies, it ends everything and removes its control groups.
 
@@ -80,7 +81,7 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) ->
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).step("staying dumpable")?;
     }
 
-    // 2. User and network namespace.
+    // 2. The user namespace.
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     sys::unshare(libc::CLONE_NEWUSER).step("making a user namespace")?;
     write_map("/proc/self/setgroups", "deny")?;
@@ -88,13 +89,11 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) ->
     write_map("/proc/self/gid_map", &format!("{AGENT_ID} {} 1", gid.as_raw()))?;
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .step("becoming undumpable")?;
-    sys::unshare(libc::CLONE_NEWNET).step("making a network namespace")?;
-    sys::loopback_up().step("switching the loopback interface on")?;
 
     // 3. The spawner.
     let (spawner, theirs) = channel::pair().step("making a socket for the spawner")?;
     let own_pid = std::process::id();
-    match sys::fork(0).step("starting the spawner")? {
+    let spawner_pidfd = match sys::fork(0).step("starting the spawner")? {
         sys::Forked::Child => {
             drop(spawner);
             // What belongs to the guest alone; everything else is closed by execve.
@@ -103,8 +102,15 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) ->
             }
             spawner::run(prepare, cgroup, trees, theirs, own_pid)
         }
-        sys::Forked::Parent(spawner_pidfd) => Ok(Parts { spawner, spawner_pidfd, spool_directory, listener }),
-    }
+        sys::Forked::Parent(pidfd) => pidfd,
+    };
+
+    // The network namespace takes as long to make as all mounts together: made here while the spawner makes those.
+    sys::unshare(libc::CLONE_NEWNET).step("making a network namespace")?;
+    let network = File::open("/proc/self/ns/net").step("opening the network namespace")?;
+    channel::send(&spawner, &ToSpawner::Network, &[network.as_fd()]).step("handing over the network namespace")?;
+    sys::loopback_up().step("switching the loopback interface on")?;
+    Ok(Parts { spawner, spawner_pidfd, spool_directory, listener })
 }
 
 /// In the forked child: closes its copy of a descriptor that the copied owner will never drop.

@@ -72,6 +72,7 @@ pub fn build(entries: &[RootEntry], trees: Trees, limits: &Limits) -> Result<Old
     }
     mount_terminals(&root)?;
     detach(root.as_fd(), SCRATCH).step("detaching the scratch directory")?;
+    rustix::fs::unlinkat(&root, SCRATCH, AtFlags::REMOVEDIR).step("removing the scratch directory")?;
 
     rustix::process::fchdir(&root).step("entering the root directory")?;
     rustix::process::pivot_root(".", ".").step("pivoting the root directory")?;

@@ -20,8 +20,8 @@ const WRITABLE: &[&str] = &["/workspace", "/app", "/tmp", "/var/tmp", "/run", "/
 /// Devices may be written to, and be told things (`ioctl`), but nothing can be made beside them.
 const DEVICES: &[&str] = &["/dev"];
 
-static ABSENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/absent.bpf"));
-static ALLOWED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/allowed.bpf"));
+/// policy/seccomp.json, compiled.
+static SYSTEM_CALLS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/seccomp.bpf"));
 
 /// Limits that the kernel keeps per process and that every command inherits.
 pub fn limit_resources(limits: &Limits) -> Result<()> {
@@ -83,9 +83,8 @@ pub fn restrict_files() -> Result<()> {
 }
 
 /// The last step. Returns what reports refused calls.
-pub fn filter_system_calls() -> Result<Option<OwnedFd>> {
-    sys::load_seccomp(ABSENT, false).step("loading the seccomp filter of absent calls")?;
-    sys::load_seccomp(ALLOWED, true).step("loading the seccomp filter of allowed calls")
+pub fn filter_system_calls() -> Result<OwnedFd> {
+    sys::load_seccomp(SYSTEM_CALLS).step("loading the seccomp filter")
 }
 
 /// No user namespaces below this one, by the kernel's own count: `clone3` hides its flags from filters.

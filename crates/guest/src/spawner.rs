@@ -61,6 +61,7 @@ fn close_the_walls(
         None => root::open_trees(&prepare.root)?,
     };
     let old_root = root::build(&prepare.root, trees, &prepare.limits)?;
+    enter_network(guest)?;
     start_reaper(guest)?;
 
     // A prepared sandbox waits here. Everything above is done, nothing below can be taken back.
@@ -75,7 +76,7 @@ fn close_the_walls(
     seal::drop_capabilities(CapabilitySet::SYS_ADMIN)?;
     seal::restrict_files()?;
     let listener = seal::filter_system_calls()?;
-    Ok([Some(workspace), Some(processes), listener].into_iter().flatten().collect())
+    Ok(vec![workspace, processes, listener])
 }
 
 /// The first process in the pid namespace becomes its process 1.
@@ -103,10 +104,20 @@ fn start_reaper(guest: &OwnedFd) -> Result<()> {
     }
 }
 
+fn enter_network(guest: &OwnedFd) -> Result<()> {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    let (ToSpawner::Network, descriptors) = channel::receive(guest).step("waiting for the network namespace")? else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData)).step("waiting for the network namespace");
+    };
+    let namespace = descriptors.first().ok_or(io::ErrorKind::InvalidData).step("waiting for the network namespace")?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .step("entering the network namespace")
+}
+
 fn receive_assignment(guest: &OwnedFd) -> Result<(Assign, Option<OwnedFd>)> {
     match channel::receive(guest).step("waiting for the assignment")? {
         (ToSpawner::Assign(assign), descriptors) => Ok((assign, descriptors.into_iter().next())),
-        (ToSpawner::Spawn(_), _) => Err(io::Error::from(io::ErrorKind::InvalidData)).step("waiting for the assignment"),
+        _ => Err(io::Error::from(io::ErrorKind::InvalidData)).step("waiting for the assignment"),
     }
 }
 

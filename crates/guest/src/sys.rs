@@ -89,18 +89,17 @@ struct FilterProgram {
     instructions: *const u8,
 }
 
-/// Loads a compiled seccomp filter on this thread; with `listen`, returns the descriptor that reports its
-/// notifications.
-pub fn load_seccomp(program: &'static [u8], listen: bool) -> io::Result<Option<OwnedFd>> {
+/// Loads a compiled seccomp filter on this thread and returns the descriptor that reports its notifications.
+pub fn load_seccomp(program: &'static [u8]) -> io::Result<OwnedFd> {
     const SET_MODE_FILTER: c_ulong = 1;
-    let flags = if listen { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     let filter = FilterProgram { length: (program.len() / 8) as u16, instructions: program.as_ptr() };
     // SAFETY: `filter` is the kernel's `struct sock_fprog`; the kernel copies the instructions, whose number is
     // their length divided by the size of one.
     let result =
         check(unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, flags, &filter as *const FilterProgram) })?;
     // SAFETY: with the listener flag the kernel returns a descriptor that is ours alone.
-    Ok(listen.then(|| unsafe { OwnedFd::from_raw_fd(result as c_int) }))
+    Ok(unsafe { OwnedFd::from_raw_fd(result as c_int) })
 }
 
 /// A refused system call waiting for its answer.

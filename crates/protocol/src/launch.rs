@@ -122,6 +122,9 @@ pub enum CgroupPlan {
 /// Guest to spawner.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToSpawner {
+    /// The network namespace to enter comes with this.
+    Network,
+    /// With the workspace as a mount, when the launcher is root.
     Assign(Assign),
     /// With three descriptors (stdin, stdout, stderr), or none when a terminal is asked for.
     Spawn(Spawn),

@@ -217,8 +217,8 @@ impl Exec {
     }
 
     pub async fn kill(&self) {
-        let tag = self.process.borrow().as_ref().map(|process| process.tag);
-        if let (Some(tag), true) = (tag, self.outcome.borrow().is_none()) {
+        let tag = self.process.borrow().as_ref().map(|process| process.tag).filter(|_| self.is_running());
+        if let Some(tag) = tag {
             tree::end(&self.shared.inside.processes, tag).await;
         }
     }
@@ -376,7 +376,8 @@ impl Exec {
     pub async fn take_stdin(&self) -> Option<StdinWriter> {
         loop {
             let started = self.started.notified();
-            match std::mem::replace(&mut *self.stdin.borrow_mut(), Stdin::Closed) {
+            let stdin = self.stdin.replace(Stdin::Closed);
+            match stdin {
                 Stdin::Closed => return None,
                 Stdin::Pipe(pipe) => return Some(StdinWriter::Pipe(pipe)),
                 Stdin::Terminal(terminal) => {
