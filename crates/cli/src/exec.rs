@@ -66,9 +66,9 @@ pub struct ExecArguments {
 
 fn after_help() -> String {
     let defaults = Limits::default();
-    let rows = cofferdam_protocol::limits::LIMITS.iter().map(|limit| {
-        format!("  {:<10} {:<10} {}", limit.name, limit.unit.show(limit.value_in(&defaults)), limit.help)
-    });
+    let rows = cofferdam_protocol::limits::LIMITS
+        .iter()
+        .map(|limit| format!("  {:<10} {:<10} {}", limit.name, limit.unit.show(limit.value_in(&defaults)), limit.help));
     format!("Limits and their defaults:\n{}\n\n{}", rows.collect::<Vec<_>>().join("\n"), exit_code::help())
 }
 
@@ -271,11 +271,18 @@ fn report(status: &ExecStatus, refused: &Mutex<BTreeSet<String>>) -> u8 {
         return code;
     }
     if status.process_limit_hits > 0 {
-        eprintln!("cofferdam: the process limit was reached {} times while it ran; raise it with --limit processes=N", status.process_limit_hits);
+        eprintln!(
+            "cofferdam: the process limit was reached {} times while it ran; raise it with --limit processes=N",
+            status.process_limit_hits
+        );
     }
     if !status.refused_calls.is_empty() {
-        let calls: Vec<String> = status.refused_calls.iter().map(|RefusedCall { name, times }| format!("{name} ({times}×)")).collect();
-        eprintln!("cofferdam: the sandbox refused system calls that it made: {}; what is forbidden and why: docs/security.md", calls.join(", "));
+        let calls: Vec<String> =
+            status.refused_calls.iter().map(|RefusedCall { name, times }| format!("{name} ({times}×)")).collect();
+        eprintln!(
+            "cofferdam: the sandbox refused system calls that it made: {}; what is forbidden and why: docs/security.md",
+            calls.join(", ")
+        );
     }
     for host in refused.lock().map(|refused| refused.clone()).unwrap_or_default() {
         eprintln!("cofferdam: connection refused by --net: {host}");

@@ -61,7 +61,10 @@ impl Program {
     ) -> Result<Self, Failure> {
         let wrong = |message: String| Failure::new(SOURCE_WRONG, message);
         let Some((file, arguments)) = command.split_first() else {
-            return Err(Failure::new(USAGE, "no file was given; write it after the options: cofferdam exec --lang python main.py"));
+            return Err(Failure::new(
+                USAGE,
+                "no file was given; write it after the options: cofferdam exec --lang python main.py",
+            ));
         };
         if engine.is_some() && !matches!(language, Language::Javascript | Language::Typescript) {
             return Err(Failure::new(USAGE, "--engine is for --lang javascript and --lang typescript"));
@@ -69,7 +72,8 @@ impl Program {
         let (base, name) = place(file, workspace);
         let files = Workspace::open(&base).map_err(|error| wrong(format!("{file}: {error}")))?;
         let path = RelativePath::parse(name.as_bytes()).map_err(|error| wrong(error.to_string()))?;
-        let source = read(&files, &path).map_err(&wrong)?.ok_or_else(|| wrong(format!("the file {file} does not exist")))?;
+        let source =
+            read(&files, &path).map_err(&wrong)?.ok_or_else(|| wrong(format!("the file {file} does not exist")))?;
 
         let inside = format!("/workspace/{path}");
         let mut argv: Vec<String> = match (language, engine.unwrap_or(Engine::Node)) {
@@ -155,8 +159,7 @@ fn compile(files: Workspace, entry: String) -> Result<tree::CompiledTree, Failur
 async fn write_outside_workspace(client: &Client, path: &str, content: &str) -> Result<(), Failure> {
     let id = ExecId::try_from("install".to_owned()).expect("it is a valid id");
     let script = format!("umask 077; cat > {path}");
-    let request =
-        ExecRequest { argv: vec!["sh".into(), "-c".into(), script], stdin: true, ..ExecRequest::default() };
+    let request = ExecRequest { argv: vec!["sh".into(), "-c".into(), script], stdin: true, ..ExecRequest::default() };
     let (sender, receiver) = mpsc::channel(1);
     sender.send(Ok(Bytes::copy_from_slice(content.as_bytes()))).await.expect("the receiver is here");
     drop(sender);

@@ -11,7 +11,8 @@ pub fn stdin_is_terminal() -> bool {
 /// The size of the terminal that standard output is, or of an ordinary one.
 pub fn size() -> TerminalSize {
     let found = tcgetwinsize(rustix::stdio::stdout()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
-    found.map_or(TerminalSize { rows: 24, columns: 80 }, |size| TerminalSize { rows: size.ws_row, columns: size.ws_col })
+    found
+        .map_or(TerminalSize { rows: 24, columns: 80 }, |size| TerminalSize { rows: size.ws_row, columns: size.ws_col })
 }
 
 /// Raw mode, for as long as this lives: every key goes to the command.

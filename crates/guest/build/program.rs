@@ -86,10 +86,8 @@ fn search(ranges: &[Range<'_>]) -> Vec<Instruction> {
     let (lower, upper) = ranges.split_at(ranges.len() / 2);
     let (below, above) = (search(lower), search(upper));
     // Conditional jumps reach only 255 instructions; the jump behind them reaches everything.
-    let mut program = vec![
-        branch(JUMP_IF_GREATER_OR_EQUAL, upper[0].first, 0, 1),
-        plain(JUMP_ALWAYS, below.len() as u32),
-    ];
+    let mut program =
+        vec![branch(JUMP_IF_GREATER_OR_EQUAL, upper[0].first, 0, 1), plain(JUMP_ALWAYS, below.len() as u32)];
     program.extend(below);
     program.extend(above);
     program

@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use cofferdam_protocol::Limits;
@@ -22,10 +21,11 @@ const OWN_PROCESSES: u64 = 2;
 pub struct Cgroup {
     directories: Vec<PathBuf>,
     joins: Vec<File>,
-    memory_events: Option<File>,
-    memory_now: Option<File>,
-    memory_peak: Option<File>,
-    process_events: Option<File>,
+    // Files to read counters from: anybody may, so they are opened when they are needed.
+    memory_events: Option<PathBuf>,
+    memory_now: Option<PathBuf>,
+    memory_peak: Option<PathBuf>,
+    process_events: Option<PathBuf>,
 }
 
 impl Cgroup {
@@ -53,14 +53,14 @@ impl Cgroup {
             fs::write(directory.join("memory.limit_in_bytes"), limits.memory_bytes.to_string())?;
             // Present only where swap is accounted; the same figure means that swap adds nothing.
             let _ = fs::write(directory.join("memory.memsw.limit_in_bytes"), limits.memory_bytes.to_string());
-            self.memory_events = File::open(directory.join("memory.oom_control")).ok();
-            self.memory_now = File::open(directory.join("memory.usage_in_bytes")).ok();
-            self.memory_peak = File::open(directory.join("memory.max_usage_in_bytes")).ok();
+            self.memory_events = Some(directory.join("memory.oom_control"));
+            self.memory_now = Some(directory.join("memory.usage_in_bytes"));
+            self.memory_peak = Some(directory.join("memory.max_usage_in_bytes"));
         }
         if let Some(parent) = pids {
             let directory = self.make(&Path::new(parent).join(name))?;
             fs::write(directory.join("pids.max"), (limits.processes + OWN_PROCESSES).to_string())?;
-            self.process_events = File::open(directory.join("pids.events")).ok();
+            self.process_events = Some(directory.join("pids.events"));
         }
         if let Some(parent) = cpu {
             let directory = self.make(&Path::new(parent).join(name))?;
@@ -78,10 +78,10 @@ impl Cgroup {
         write("pids.max", (limits.processes + OWN_PROCESSES).to_string())?;
         let quota = (limits.cpu_milli * CPU_PERIOD_US / 1000).max(1_000);
         write("cpu.max", format!("{quota} {CPU_PERIOD_US}"))?;
-        self.memory_events = File::open(directory.join("memory.events")).ok();
-        self.memory_now = File::open(directory.join("memory.current")).ok();
-        self.memory_peak = File::open(directory.join("memory.peak")).ok();
-        self.process_events = File::open(directory.join("pids.events")).ok();
+        self.memory_events = Some(directory.join("memory.events"));
+        self.memory_now = Some(directory.join("memory.current"));
+        self.memory_peak = Some(directory.join("memory.peak"));
+        self.process_events = Some(directory.join("pids.events"));
         Ok(())
     }
 
@@ -106,18 +106,18 @@ impl Cgroup {
 
     /// How often the kernel has killed something in here for want of memory.
     pub fn memory_kills(&self) -> u64 {
-        counter(&self.memory_events, "oom_kill ")
+        counter(self.memory_events.as_deref(), "oom_kill ")
     }
 
     /// How often a fork was refused.
     pub fn process_limit_hits(&self) -> u64 {
-        counter(&self.process_events, "max ")
+        counter(self.process_events.as_deref(), "max ")
     }
 
     /// Now and at most so far, where the kernel says.
     pub fn memory_bytes(&self) -> Option<(u64, u64)> {
-        let now = number(self.memory_now.as_ref()?)?;
-        Some((now, self.memory_peak.as_ref().and_then(number).unwrap_or(now)))
+        let now = number(self.memory_now.as_deref()?)?;
+        Some((now, self.memory_peak.as_deref().and_then(number).unwrap_or(now)))
     }
 
     /// Removes the directories. Everything inside must have ended.
@@ -128,17 +128,14 @@ impl Cgroup {
     }
 }
 
-fn text(file: &File) -> Option<String> {
-    let mut buffer = [0u8; 1024];
-    let length = file.read_at(&mut buffer, 0).ok()?;
-    String::from_utf8(buffer[..length].to_vec()).ok()
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn number(file: &File) -> Option<u64> {
-    text(file)?.trim().parse().ok()
-}
-
-fn counter(file: &Option<File>, name: &str) -> u64 {
-    let value = |file| text(file)?.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    file.as_ref().and_then(value).unwrap_or(0)
+fn counter(path: Option<&Path>, name: &str) -> u64 {
+    let value = |path| {
+        let text = fs::read_to_string(path).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    };
+    path.and_then(value).unwrap_or(0)
 }

@@ -110,6 +110,7 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) ->
     let network = File::open("/proc/self/ns/net").step("opening the network namespace")?;
     channel::send(&spawner, &ToSpawner::Network, &[network.as_fd()]).step("handing over the network namespace")?;
     sys::loopback_up().step("switching the loopback interface on")?;
+    rustix::thread::set_name(c"cofferdam-guest").step("naming this process")?;
     Ok(Parts { spawner, spawner_pidfd, spool_directory, listener })
 }
 
@@ -125,31 +126,46 @@ async fn live(prepare: &Prepare, parts: Parts, cgroup: Rc<Cgroup>, control: &Own
     let control = control.try_clone().step("watching the control socket")?;
     let control = sys::watch(control).step("watching the control socket")?;
     let spawner = sys::watch(parts.spawner).step("watching the spawner")?;
+    // Waits here while the sandbox is in a pool. The spawner gets its assignment as early as there is one.
+    let assignment = assign(&control, &spawner).await;
     let reaper = match from_spawner(&spawner).await? {
         (FromSpawner::Reaper, mut descriptors) if descriptors.len() == 1 => descriptors.remove(0),
         (answer, _) => return Err(unexpected(answer)),
     };
     let life = Life { reaper, spawner: parts.spawner_pidfd, cgroup };
-    let served = serve(prepare, spawner, parts.spool_directory, parts.listener, &life, &control).await;
+    let served = match assignment {
+        Ok(Some(assign)) => {
+            serve(prepare, assign, spawner, parts.spool_directory, parts.listener, &life, &control).await
+        }
+        // The launcher went away, and the sandbox was never used.
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
     life.end().await;
     served
 }
 
+async fn assign(control: &AsyncFd<OwnedFd>, spawner: &AsyncFd<OwnedFd>) -> Result<Option<Assign>> {
+    let (assign, tree) = match receive_control(control).await? {
+        Some((ToGuest::Assign(assign), descriptors)) => (assign, descriptors.into_iter().next()),
+        Some(_) => return Err(io::Error::from(io::ErrorKind::InvalidData)).step("waiting for the assignment"),
+        None => return Ok(None),
+    };
+    let borrowed: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
+    // A spawner that has failed meanwhile says why, in its answer.
+    let _ = channel::send(spawner.get_ref(), &ToSpawner::Assign(assign.clone()), &borrowed);
+    Ok(Some(assign))
+}
+
 async fn serve(
     prepare: &Prepare,
+    assign: Assign,
     spawner: AsyncFd<OwnedFd>,
     spool_directory: OwnedFd,
     listener: Option<OwnedFd>,
     life: &Life,
     control: &AsyncFd<OwnedFd>,
 ) -> Result<()> {
-    let (assign, tree) = match receive_control(control).await? {
-        Some((ToGuest::Assign(assign), descriptors)) => (assign, descriptors.into_iter().next()),
-        Some(_) => return Err(io::Error::from(io::ErrorKind::InvalidData)).step("waiting for the assignment"),
-        None => return Ok(()), // The launcher went away, and the sandbox was never used.
-    };
-    let borrowed: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
-    channel::send(spawner.get_ref(), &ToSpawner::Assign(assign.clone()), &borrowed).step("assigning the workspace")?;
     let proxy = open_proxy(&assign)?;
     let (workspace, processes, refusals) = match from_spawner(&spawner).await? {
         (FromSpawner::Sealed, descriptors) => {

@@ -42,18 +42,24 @@ pub fn limit_resources(limits: &Limits) -> Result<()> {
     Ok(())
 }
 
-/// Keeps only `keep` (in this user namespace), and nothing that a program could gain by being executed.
+/// Keeps only `keep` (in this user namespace), and gains nothing by executing a program.
 pub fn drop_capabilities(keep: CapabilitySet) -> Result<()> {
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets).step("dropping capabilities")?;
+    rustix::thread::set_no_new_privs(true).step("setting no_new_privs")
+}
+
+/// For the process whose children execute programs: no program can bring a capability along. Before the others are
+/// dropped, because it takes one.
+pub fn empty_bounding_set() -> Result<()> {
     for capability in CapabilitySet::all().iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             // A capability this kernel does not know is one nobody can have.
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-            Err(error) => return Err(error).step("dropping a capability from the bounding set"),
+            Err(error) => return Err(error).step("emptying the bounding set of capabilities"),
         }
     }
-    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
-    rustix::thread::set_capabilities(None, sets).step("dropping capabilities")?;
-    rustix::thread::set_no_new_privs(true).step("setting no_new_privs")
+    Ok(())
 }
 
 /// Landlock, as much of it as the kernel has; `doctor` tells how much that is.

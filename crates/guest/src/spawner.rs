@@ -62,16 +62,18 @@ fn close_the_walls(
     };
     let old_root = root::build(&prepare.root, trees, &prepare.limits)?;
     enter_network(guest)?;
-    start_reaper(guest)?;
+    let reaper = start_reaper(guest)?;
 
     // A prepared sandbox waits here. Everything above is done, nothing below can be taken back.
     let (Assign { workspace, .. }, tree) = receive_assignment(guest)?;
     root::assign_workspace(&workspace, tree, &old_root, &prepare.limits)?;
+    reaper_is_ready(reaper)?;
     root::close(old_root)?;
     let workspace = root::open_for_guest("/workspace")?;
     let processes = root::open_for_guest("/proc")?;
 
     seal::limit_resources(&prepare.limits)?;
+    seal::empty_bounding_set()?;
     // Kept for the UTS namespace by which each command's processes are known; given up again before every execve.
     seal::drop_capabilities(CapabilitySet::SYS_ADMIN)?;
     seal::restrict_files()?;
@@ -79,8 +81,9 @@ fn close_the_walls(
     Ok(vec![workspace, processes, listener])
 }
 
-/// The first process in the pid namespace becomes its process 1.
-fn start_reaper(guest: &OwnedFd) -> Result<()> {
+/// The first process in the pid namespace becomes its process 1. It mounts /proc while this process goes on; what it
+/// has to report comes through the pipe that is returned.
+fn start_reaper(guest: &OwnedFd) -> Result<OwnedFd> {
     let (reading, writing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("making a pipe")?;
     match sys::fork(libc::CLONE_PARENT).step("starting the reaper")? {
         sys::Forked::Child => {
@@ -91,17 +94,21 @@ fn start_reaper(guest: &OwnedFd) -> Result<()> {
             }
         }
         sys::Forked::Parent(pidfd) => {
-            drop(writing);
-            let mut report = String::new();
-            std::fs::File::from(reading).read_to_string(&mut report).step("hearing from the reaper")?;
-            if report != "+" {
-                let (errno, step) = report.split_once('\0').unwrap_or(("0", "starting the reaper"));
-                let source = io::Error::from_raw_os_error(errno.parse().unwrap_or(0));
-                return Err(StepError { step: step.to_owned(), source });
-            }
-            channel::send(guest, &FromSpawner::Reaper, &[pidfd.as_fd()]).step("handing over the reaper")
+            channel::send(guest, &FromSpawner::Reaper, &[pidfd.as_fd()]).step("handing over the reaper")?;
+            Ok(reading)
         }
     }
+}
+
+fn reaper_is_ready(report: OwnedFd) -> Result<()> {
+    let mut text = String::new();
+    std::fs::File::from(report).read_to_string(&mut text).step("hearing from the reaper")?;
+    if text == "+" {
+        return Ok(());
+    }
+    let (errno, step) = text.split_once('\0').unwrap_or(("0", "starting the reaper"));
+    let source = io::Error::from_raw_os_error(errno.parse().unwrap_or(0));
+    Err(StepError { step: step.to_owned(), source })
 }
 
 fn enter_network(guest: &OwnedFd) -> Result<()> {

@@ -88,7 +88,13 @@ fn user_namespaces() -> Finding {
             "printf 'abi <abi/4.0>,\\ninclude <tunables/global>\\nprofile cofferdam {} flags=(unconfined) {{ userns, }}\\n' | sudo tee /etc/apparmor.d/cofferdam && sudo apparmor_parser -r /etc/apparmor.d/cofferdam",
             program.display()
         );
-        return finding(NAME, State::Weak, "restricted by AppArmor", "Ubuntu lets only programs with a profile make them").remedy(remedy);
+        return finding(
+            NAME,
+            State::Weak,
+            "restricted by AppArmor",
+            "Ubuntu lets only programs with a profile make them",
+        )
+        .remedy(remedy);
     }
     let most = read("/proc/sys/user/max_user_namespaces").unwrap_or_else(|| "?".to_owned());
     finding(NAME, State::Good, format!("up to {most}"), "sandboxes need neither root nor a daemon")
@@ -104,29 +110,46 @@ fn proc_visibility() -> Finding {
         return finding("/proc", State::Good, "unmasked", "a sandbox can have a /proc of its own");
     }
     let found = format!("{} parts masked", masked.len());
-    finding("/proc", State::Missing, found, "this looks like a container: the kernel refuses a new /proc under a masked one")
-        .remedy("run the container with an unmasked /proc: docker run --security-opt systempaths=unconfined …")
+    finding(
+        "/proc",
+        State::Missing,
+        found,
+        "this looks like a container: the kernel refuses a new /proc under a masked one",
+    )
+    .remedy("run the container with an unmasked /proc: docker run --security-opt systempaths=unconfined …")
 }
 
 fn landlock() -> Finding {
     const VERSION_FLAG: u32 = 1;
     // SAFETY: with this flag the call takes no structure and only returns a number.
-    let version = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0, VERSION_FLAG)
-    };
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0, VERSION_FLAG) };
     match version {
         ..=0 => finding("Landlock", State::Weak, "not there", "one wall fewer; mounts and permissions still hold")
             .remedy("boot with lsm=landlock,… or a kernel built with CONFIG_SECURITY_LANDLOCK=y"),
-        1..=5 => finding("Landlock", State::Good, format!("ABI {version}"), "files outside the writable places are closed twice"),
-        _ => finding("Landlock", State::Good, format!("ABI {version}"), "files closed twice; signals and abstract sockets scoped"),
+        1..=5 => finding(
+            "Landlock",
+            State::Good,
+            format!("ABI {version}"),
+            "files outside the writable places are closed twice",
+        ),
+        _ => finding(
+            "Landlock",
+            State::Good,
+            format!("ABI {version}"),
+            "files closed twice; signals and abstract sockets scoped",
+        ),
     }
 }
 
 fn seccomp() -> Finding {
     let actions = read("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
     match (actions.contains("errno"), actions.contains("user_notif")) {
-        (true, true) => finding("seccomp", State::Good, "filters, notifications", "forbidden system calls are refused and reported"),
-        _ => finding("seccomp", State::Missing, "incomplete", "the policy cannot be loaded").remedy("use a kernel with CONFIG_SECCOMP_FILTER=y"),
+        (true, true) => {
+            finding("seccomp", State::Good, "filters, notifications", "forbidden system calls are refused and reported")
+        }
+        _ => finding("seccomp", State::Missing, "incomplete", "the policy cannot be loaded")
+            .remedy("use a kernel with CONFIG_SECCOMP_FILTER=y"),
     }
 }
 
@@ -160,7 +183,12 @@ fn workspace_size() -> Finding {
 
 fn user_inside() -> Finding {
     if rustix::process::geteuid().is_root() {
-        return finding("user", State::Good, "root", "on the host a sandbox is a user of its own (uid 1880097280), never root");
+        return finding(
+            "user",
+            State::Good,
+            "root",
+            "on the host a sandbox is a user of its own (uid 1880097280), never root",
+        );
     }
     let uid = rustix::process::geteuid().as_raw();
     finding("user", State::Good, format!("uid {uid}"), "on the host a sandbox is you, behind its walls")
@@ -180,7 +208,8 @@ async fn sandbox(runtime: Result<LocalRuntime, String>) -> Finding {
         Err(error) => return broken(error.to_string()),
     };
     let id = ExecId::try_from("doctor".to_owned()).expect("it is a valid id");
-    let request = ExecRequest { argv: vec!["/bin/sh".into(), "-c".into(), "echo ready".into()], ..ExecRequest::default() };
+    let request =
+        ExecRequest { argv: vec!["/bin/sh".into(), "-c".into(), "echo ready".into()], ..ExecRequest::default() };
     let finished = sandbox.client().run(&id, &request).await;
     let took = began.elapsed();
     let destroyed = sandbox.destroy().await;
@@ -202,9 +231,16 @@ fn tools() -> Vec<Finding> {
     ];
     let row = |(program, purpose, remedy): &(&'static str, &str, &str)| {
         let directories = ["/usr/local/bin", "/usr/bin", "/bin"];
-        match directories.iter().map(|directory| format!("{directory}/{program}")).find(|path| Path::new(path).exists()) {
+        match directories.iter().map(|directory| format!("{directory}/{program}")).find(|path| Path::new(path).exists())
+        {
             Some(path) => finding(program, State::Good, path, format!("for {purpose}")),
-            None => finding(program, State::Weak, "not there", format!("needed for {purpose}; a copy in a home directory is not seen inside")).remedy(*remedy),
+            None => finding(
+                program,
+                State::Weak,
+                "not there",
+                format!("needed for {purpose}; a copy in a home directory is not seen inside"),
+            )
+            .remedy(*remedy),
         }
     };
     TOOLS.iter().map(row).collect()
