@@ -116,7 +116,8 @@ async fn a_timeout_ends_the_whole_tree_and_only_that() {
 #[tokio::test]
 async fn the_same_id_is_the_same_run() {
     let sandbox = sandbox().await;
-    let (id, request) = (new_id(), shell("echo run >> count; cat count; while [ ! -e go ]; do sleep 0.01; done; echo done"));
+    let (id, request) =
+        (new_id(), shell("echo run >> count; cat count; while [ ! -e go ]; do sleep 0.01; done; echo done"));
     let first = sandbox.client().exec(&id, &request, 0, true).await.unwrap();
     let second_connection = sandbox.connect().await.unwrap();
     let second = second_connection.exec(&id, &request, 0, true).await.unwrap();
@@ -157,7 +158,11 @@ async fn background_processes_neither_hold_a_command_nor_die_with_it() {
 #[tokio::test]
 async fn commands_that_cannot_start_say_why() {
     let sandbox = sandbox().await;
-    sh(&sandbox, "echo data > plain; printf 'no magic' > odd; chmod +x odd; printf '#!/no/such\\n' > lost; chmod +x lost").await;
+    sh(
+        &sandbox,
+        "echo data > plain; printf 'no magic' > odd; chmod +x odd; printf '#!/no/such\\n' > lost; chmod +x lost",
+    )
+    .await;
     let outcome = async |argv: &[&str], cwd: Option<&str>| {
         let argv = argv.iter().map(|word| (*word).to_owned()).collect();
         let request = ExecRequest { argv, cwd: cwd.map(str::to_owned), ..ExecRequest::default() };
@@ -167,9 +172,18 @@ async fn commands_that_cannot_start_say_why() {
         }
     };
     assert!(matches!(outcome(&["nosuch"], None).await, StartError::NotFound { .. }));
-    for (command, part) in [("./plain", "chmod +x"), ("./odd", "begins with #!"), ("./lost", "interpreter"), ("/workspace", "permission denied"), ("/no/such", "no such file")] {
+    for (command, part) in [
+        ("./plain", "chmod +x"),
+        ("./odd", "begins with #!"),
+        ("./lost", "interpreter"),
+        ("/workspace", "permission denied"),
+        ("/no/such", "no such file"),
+    ] {
         let error = outcome(&[command], None).await;
-        assert!(matches!(error, StartError::NotExecutable { .. }) && error.to_string().contains(part), "{command}: {error}");
+        assert!(
+            matches!(error, StartError::NotExecutable { .. }) && error.to_string().contains(part),
+            "{command}: {error}"
+        );
     }
     let error = outcome(&["true"], Some("missing")).await;
     assert!(error.to_string().starts_with("the working directory \"/workspace/missing\" cannot be entered"), "{error}");

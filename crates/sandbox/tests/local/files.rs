@@ -21,11 +21,18 @@ async fn files_are_written_read_listed_moved_and_removed() {
     let parents = WriteFile { parents: true, ..WriteFile::default() };
     client.write_file(b"a/b/note.txt", body("hello "), parents).await.unwrap();
     client.write_file(b"a/b/note.txt", body("world"), WriteFile { append: true, ..parents }).await.unwrap();
-    client.write_file(b"run.sh", body("#!/bin/sh\necho ran\n"), WriteFile { mode: Some(0o4755), ..parents }).await.unwrap();
-    let read = async |path: &[u8], range| client.read_file(path, range).await.unwrap().collect().await.unwrap().to_bytes();
+    client
+        .write_file(b"run.sh", body("#!/bin/sh\necho ran\n"), WriteFile { mode: Some(0o4755), ..parents })
+        .await
+        .unwrap();
+    let read =
+        async |path: &[u8], range| client.read_file(path, range).await.unwrap().collect().await.unwrap().to_bytes();
     assert_eq!(read(b"a/b/note.txt", None).await, "hello world");
     assert_eq!(read(b"/workspace/a/b/note.txt", Some((6, 8))).await, "wor");
-    assert_eq!(sh(&sandbox, "./run.sh; stat -c %a run.sh; cat /app/a/b/note.txt").await.stdout_text(), "ran\n755\nhello world");
+    assert_eq!(
+        sh(&sandbox, "./run.sh; stat -c %a run.sh; cat /app/a/b/note.txt").await.stdout_text(),
+        "ran\n755\nhello world"
+    );
 
     let stat = client.stat(b"a/b/note.txt").await.unwrap();
     assert_eq!((stat.kind, stat.size_bytes, stat.mode), (FileKind::File, 11, 0o644));
@@ -55,7 +62,8 @@ async fn a_large_file_goes_in_and_comes_out_whole() {
 #[tokio::test]
 async fn a_tree_travels_as_an_archive() {
     let sandbox = sandbox().await;
-    sh(&sandbox, "mkdir -p src/deep && echo one > src/deep/one && ln -s deep/one src/link && chmod 700 src/deep/one").await;
+    sh(&sandbox, "mkdir -p src/deep && echo one > src/deep/one && ln -s deep/one src/link && chmod 700 src/deep/one")
+        .await;
     let archive = sandbox.client().tar_out(b"src").await.unwrap().collect().await.unwrap().to_bytes();
     sandbox.client().make_directory(b"copy", false).await.unwrap();
     sandbox.client().tar_in(b"copy", body(archive)).await.unwrap();
@@ -111,7 +119,11 @@ async fn workspaces_that_cannot_be_used_are_named_with_the_remedy() {
         format!("the workspace {0} does not exist; create it first: mkdir -p {0}", missing.display())
     );
     assert!(launch(&file).await.contains("is not a directory"));
-    assert!(launch(Path::new("/")).await.contains(if rustix::process::geteuid().is_root() { "root directory" } else { "another user" }));
+    assert!(launch(Path::new("/")).await.contains(if rustix::process::geteuid().is_root() {
+        "root directory"
+    } else {
+        "another user"
+    }));
     // Somebody else's: for root, any user's; for a user, root's.
     if rustix::process::geteuid().is_root() {
         let foreign = directory.path().join("foreign");

@@ -9,7 +9,8 @@ use crate::support::{Texts, new_id, sandbox, sh, shell};
 #[tokio::test]
 async fn the_user_is_agent_without_any_privilege() {
     let sandbox = sandbox().await;
-    let finished = sh(&sandbox, "id -un; id -u; echo ~; hostname; grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status").await;
+    let finished =
+        sh(&sandbox, "id -un; id -u; echo ~; hostname; grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status").await;
     let text = finished.stdout_text();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[..4], ["agent", "1000", "/home/agent", "sandbox"]);
@@ -26,7 +27,10 @@ async fn nothing_of_the_hosts_home_state_or_environment_is_there() {
     let listed = sh(&sandbox, "ls -A / /home /var /run /root /home/agent 2>/dev/null; env").await.stdout_text();
     let root = "/:\napp\nbin\ndev\netc\nhome\n";
     assert!(listed.starts_with(root), "{listed}");
-    assert!(listed.contains("/home:\nagent\n") && listed.contains("/run:\n\n") && !listed.contains("/root:"), "{listed}");
+    assert!(
+        listed.contains("/home:\nagent\n") && listed.contains("/run:\n\n") && !listed.contains("/root:"),
+        "{listed}"
+    );
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") || name == "OLDPWD") {
         assert!(!listed.contains(&format!("{name}=")), "{name} came through");
     }
@@ -86,7 +90,12 @@ async fn further_directories_are_offered_read_only() {
     assert_eq!(finished.stdout_text(), "tool works\nread-only\n");
     sandbox.destroy().await.unwrap();
 
-    for (path, part) in [("/no/such", "No such file"), ("relative", "from the root"), ("/proc", "taken inside"), ("/etc/hostname", "not a directory")] {
+    for (path, part) in [
+        ("/no/such", "No such file"),
+        ("relative", "from the root"),
+        ("/proc", "taken inside"),
+        ("/etc/hostname", "not a directory"),
+    ] {
         let config = LocalConfig { read_only: vec![PathBuf::from(path)], ..LocalConfig::default() };
         let error = LocalRuntime::new(&config).unwrap_err().to_string();
         assert!(error.contains(part), "{path}: {error}");

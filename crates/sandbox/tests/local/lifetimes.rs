@@ -18,17 +18,26 @@ fn is_alive(pid: u32) -> bool {
 /// Every process that descends from the guest, as the host sees them.
 fn descendants(pid: u32) -> Vec<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    children.split_whitespace().map(|child| child.parse().unwrap()).flat_map(|child| [vec![child], descendants(child)].concat()).collect()
+    children
+        .split_whitespace()
+        .map(|child| child.parse().unwrap())
+        .flat_map(|child| [vec![child], descendants(child)].concat())
+        .collect()
 }
 
 fn groups_of(pid: u32) -> Vec<std::path::PathBuf> {
     let plan = match runtime().cgroup_plan() {
-        Some(cofferdam_protocol::launch::CgroupPlan::V1 { memory, pids, cpu }) => [memory, pids, cpu].into_iter().flatten().cloned().collect(),
+        Some(cofferdam_protocol::launch::CgroupPlan::V1 { memory, pids, cpu }) => {
+            [memory, pids, cpu].into_iter().flatten().cloned().collect()
+        }
         Some(cofferdam_protocol::launch::CgroupPlan::V2 { directory }) => vec![directory.clone()],
         None => vec![],
     };
     let entries = plan.into_iter().flat_map(std::fs::read_dir).flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{pid}-"))).collect()
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{pid}-")))
+        .collect()
 }
 
 async fn assert_gone(pid: u32, family: Vec<u32>) {
@@ -63,7 +72,8 @@ async fn a_killed_guest_takes_everything_with_it() {
     let stream = sandbox.client().exec(&id, &request, 0, false).await.unwrap();
     let pid = sandbox.guest_pid().unwrap();
     let family = until(async || Some(descendants(pid)).filter(|family| family.len() >= 3)).await;
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::KILL)
+        .unwrap();
     assert!(stream.follow(|_, _| ()).await.is_err(), "its end was reported as success");
     sandbox.destroy().await.unwrap();
     assert_gone(pid, family).await;
@@ -84,7 +94,10 @@ async fn commands_are_lost_with_their_sandbox_and_say_so() {
     let reaper = rustix::process::Pid::from_raw(*reaper.unwrap() as i32).unwrap();
     rustix::process::kill_process(reaper, rustix::process::Signal::KILL).unwrap();
     let status = stream.follow(|_, _| ()).await.unwrap();
-    assert!(matches!(&status.outcome, Some(ExecOutcome::Lost { .. } | ExecOutcome::Signalled { signal: 9 })), "{status:?}");
+    assert!(
+        matches!(&status.outcome, Some(ExecOutcome::Lost { .. } | ExecOutcome::Signalled { signal: 9 })),
+        "{status:?}"
+    );
     let after = until(async || {
         let status = sandbox.client().run(&new_id(), &shell("true")).await.unwrap().status;
         matches!(status.outcome, Some(ExecOutcome::Lost { .. })).then_some(status)

@@ -20,14 +20,15 @@ async fn memory() {
     let killed = ExecOutcome::Killed { by: LimitHit::Memory { limit_bytes: 64 * MIB } };
     assert_eq!(finished.status.outcome, Some(killed.clone()));
     assert_eq!(killed.to_string(), "killed: memory limit 64 MiB reached");
-    assert_eq!(sh(&sandbox, "echo still here").await.stdout_text(), "still here\n");
+    let after = sh(&sandbox, "echo still here").await;
+    assert_eq!(after.stdout_text(), "still here\n", "{:?}", after.status);
     sandbox.destroy().await.unwrap();
 }
 
 #[tokio::test]
 async fn processes() {
     let sandbox = limited(&["processes=20"]).await;
-    let bomb = "import os, sys\nmade = 0\ntry:\n  for _ in range(100):\n    if os.fork() == 0:\n      import signal; signal.pause()\n    made += 1\nexcept OSError as error:\n  print(made, error.errno)\nos.kill(-1, 9)";
+    let bomb = "import os, sys\nmade = 0\ntry:\n  for _ in range(100):\n    if os.fork() == 0:\n      import signal; signal.pause()\n    made += 1\nexcept OSError as error:\n  print(made, error.errno, flush=True)\nos.kill(-1, 9)";
     let finished = sh(&sandbox, &format!("python3 -c '{bomb}'")).await;
     let text = finished.stdout_text();
     let made: u32 = text.split(' ').next().unwrap().parse().unwrap();

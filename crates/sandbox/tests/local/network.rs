@@ -47,9 +47,14 @@ async fn what_is_named_is_reached_and_all_is_logged() {
     let port = serve();
     let log = Arc::new(Mutex::new(Vec::new()));
     let sandbox = with_network(&format!("127.0.0.2:{port}"), log.clone()).await;
-    let finished = sh(&sandbox, &format!("curl -sS http://127.0.0.2:{port}/; curl -sS -p -x $http_proxy http://127.0.0.2:{port}/")).await;
+    let finished = sh(
+        &sandbox,
+        &format!("curl -sS http://127.0.0.2:{port}/; curl -sS -p -x $http_proxy http://127.0.0.2:{port}/"),
+    )
+    .await;
     assert_eq!(finished.stdout_text(), "hello\nhello\n", "{}", finished.stderr_text());
-    let refused = sh(&sandbox, "curl -sS http://127.0.0.3:1/; curl -s -o /dev/null -w '%{http_code}' http://example.org/").await;
+    let refused =
+        sh(&sandbox, "curl -sS http://127.0.0.3:1/; curl -s -o /dev/null -w '%{http_code}' http://example.org/").await;
     assert!(refused.stdout_text().contains("not on this sandbox's allow-list"), "{}", refused.stdout_text());
     assert!(refused.stdout_text().ends_with("403"));
     let log = log.lock().unwrap().join("\n");
@@ -88,7 +93,12 @@ END
         git init -q work && cd work && echo x > file && git add file && git -c user.email=a@b.c -c user.name=n commit -qm one
         cd .. && git clone -q --bare work repo.git && git -C repo.git update-server-info
     "#;
-    let prepared = std::process::Command::new("bash").args(["-c", setup]).current_dir(root).env("PATH", "/usr/local/bin:/usr/bin:/bin").status().unwrap();
+    let prepared = std::process::Command::new("bash")
+        .args(["-c", setup])
+        .current_dir(root)
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .status()
+        .unwrap();
     assert!(prepared.success());
     let mut server = std::process::Command::new("python3")
         .args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.2"])
