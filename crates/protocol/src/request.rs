@@ -32,18 +32,23 @@ pub fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
 pub fn number_parameter(query: &str, name: &str) -> Result<Option<u64>, ParameterError> {
     let Some(value) = parameter(query, name) else { return Ok(None) };
     let wrong = || ParameterError::Number { name: name.to_owned(), value: value.to_owned() };
-    value.parse().map(Some).map_err(|_| wrong())
+    digits(value).map(Some).ok_or_else(wrong)
 }
 
 /// `bytes=first-` or `bytes=first-last`; what HTTP allows beyond that nobody here asks for.
 pub fn range(text: &str) -> Result<Range<u64>, ParameterError> {
     let parse = || {
         let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
-        let first: u64 = first.parse().ok()?;
-        let end = if last.is_empty() { u64::MAX } else { last.parse::<u64>().ok()?.checked_add(1)? };
+        let first = digits(first)?;
+        let end = if last.is_empty() { u64::MAX } else { digits(last)?.checked_add(1)? };
         (first <= end).then_some(first..end)
     };
     parse().ok_or(ParameterError::Range)
+}
+
+/// The library's own parsing takes a leading plus, which is a space in a query and no number in a range.
+fn digits(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -57,6 +62,7 @@ mod tests {
         assert_eq!(parameter(query, "mod"), None);
         assert_eq!(number_parameter(query, "mode"), Ok(Some(420)));
         assert_eq!(number_parameter(query, "to"), Ok(None));
+        assert!(number_parameter("to=+5", "to").is_err());
         let error = number_parameter(query, "from").unwrap_err();
         assert_eq!(error.to_string(), "from= is not a whole number");
     }
@@ -65,9 +71,17 @@ mod tests {
     fn ranges_have_a_first_byte_and_perhaps_a_last_one() {
         assert_eq!(range("bytes=0-0"), Ok(0..1));
         assert_eq!(range("bytes=7-"), Ok(7..u64::MAX));
-        for mistake in
-            ["", "bytes=", "bytes=-5", "bytes=9-3", "lines=1-2", "bytes=0-18446744073709551615", "bytes=1-2,4-5"]
-        {
+        for mistake in [
+            "",
+            "bytes=",
+            "bytes=-5",
+            "bytes=9-3",
+            "lines=1-2",
+            "bytes=0-18446744073709551615",
+            "bytes=1-2,4-5",
+            "bytes=+1-2",
+            "bytes=1-+2",
+        ] {
             assert_eq!(range(mistake), Err(ParameterError::Range), "{mistake}");
         }
     }
