@@ -73,6 +73,7 @@ fn check_id(text: &str) {
 }
 
 fn check_query(query: &str) {
+    check_mode(query);
     for name in ["append", "parents", "recursive", "follow", "keep", "mode", "depth", "from", "to"] {
         let value = request::parameter(query, name);
         if let Some(value) = value {
@@ -84,6 +85,11 @@ fn check_query(query: &str) {
             Err(error) => assert!(error.to_string().contains(name)),
         }
     }
+}
+
+fn check_mode(query: &str) {
+    let Ok(Some(mode)) = request::mode_parameter(query) else { return };
+    assert_eq!(request::number_parameter(query, "mode"), Ok(Some(u64::from(mode))));
 }
 
 fn check_range(text: &str) {

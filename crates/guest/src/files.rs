@@ -102,7 +102,7 @@ fn read(workspace: &Workspace, path: &RelativePath, request: &Request<Incoming>)
 
 async fn write(workspace: &Workspace, path: &RelativePath, request: Request<Incoming>) -> Answer {
     let options = WriteOptions {
-        mode: number_parameter(&request, "mode")?.map(|mode| mode as u32),
+        mode: request::mode_parameter(request.uri().query().unwrap_or_default())?,
         append: parameter(&request, "append").is_some(),
         parents: parameter(&request, "parents").is_some(),
     };

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum ParameterError {
     #[error("{name}={value} is not a whole number")]
     Number { name: String, value: String },
+    #[error("mode={0} is not a file's mode; write its permission bits as a decimal number, 420 for rw-r--r--")]
+    Mode(u64),
     #[error("a range is written bytes=FIRST-LAST or bytes=FIRST-")]
     Range,
 }
@@ -33,6 +35,12 @@ pub fn number_parameter(query: &str, name: &str) -> Result<Option<u64>, Paramete
     let Some(value) = parameter(query, name) else { return Ok(None) };
     let wrong = || ParameterError::Number { name: name.to_owned(), value: value.to_owned() };
     digits(value).map(Some).ok_or_else(wrong)
+}
+
+/// A file's mode; which of its bits are taken over is decided where the file is written.
+pub fn mode_parameter(query: &str) -> Result<Option<u32>, ParameterError> {
+    let Some(mode) = number_parameter(query, "mode")? else { return Ok(None) };
+    u32::try_from(mode).map(Some).map_err(|_| ParameterError::Mode(mode))
 }
 
 /// `bytes=first-` or `bytes=first-last`; what HTTP allows beyond that nobody here asks for.
@@ -62,6 +70,8 @@ mod tests {
         assert_eq!(parameter(query, "mod"), None);
         assert_eq!(number_parameter(query, "mode"), Ok(Some(420)));
         assert_eq!(number_parameter(query, "to"), Ok(None));
+        assert_eq!(mode_parameter(query), Ok(Some(420)));
+        assert_eq!(mode_parameter("mode=4294967296"), Err(ParameterError::Mode(1 << 32)));
         assert!(number_parameter("to=+5", "to").is_err());
         let error = number_parameter(query, "from").unwrap_err();
         assert_eq!(error.to_string(), "from= is not a whole number");
