@@ -10,12 +10,12 @@
 //! ```
 
 use std::io::{self, Read, Write};
-use std::ops::Range;
 
 use bytes::Bytes;
 use cofferdam_linux::files::{
     ARCHIVE_DEFAULT_LIMITS, FileError, RelativePath, Watcher, Workspace, WriteOptions, percent_decode,
 };
+use cofferdam_protocol::request::{self, MoveRequest};
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
 use hyper::header::{CONTENT_LENGTH, RANGE};
@@ -67,17 +67,12 @@ fn parse(path: &str) -> Result<RelativePath, Problem> {
 }
 
 async fn rename(workspace: &Workspace, request: Request<Incoming>) -> Answer {
-    #[derive(serde::Deserialize)]
-    struct Move {
-        from: String,
-        to: String,
-    }
-    let Move { from, to } = read_json(request).await?;
+    let MoveRequest { from, to } = read_json(request).await?;
     json(&workspace.rename(&parse(&from)?, &parse(&to)?).map_err(problem)?)
 }
 
 fn read(workspace: &Workspace, path: &RelativePath, request: &Request<Incoming>) -> Answer {
-    let range = request.headers().get(RANGE).map(|range| parse_range(range.to_str().unwrap_or(""))).transpose()?;
+    let range = request.headers().get(RANGE).map(|range| request::range(range.to_str().unwrap_or(""))).transpose()?;
     let partial = range.is_some();
     let (mut content, stat) = workspace.read(path, range).map_err(problem)?;
     let length = content.limit();
@@ -105,22 +100,9 @@ fn read(workspace: &Workspace, path: &RelativePath, request: &Request<Incoming>)
     Ok(response)
 }
 
-/// `bytes=first-` or `bytes=first-last`; what HTTP allows beyond that nobody here asks for.
-fn parse_range(text: &str) -> Result<Range<u64>, Problem> {
-    let parse = || {
-        let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
-        let first: u64 = first.parse().ok()?;
-        let end = if last.is_empty() { u64::MAX } else { last.parse::<u64>().ok()?.checked_add(1)? };
-        (first <= end).then_some(first..end)
-    };
-    let wrong =
-        || Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, "a range is written bytes=FIRST-LAST or bytes=FIRST-");
-    parse().ok_or_else(wrong)
-}
-
 async fn write(workspace: &Workspace, path: &RelativePath, request: Request<Incoming>) -> Answer {
     let options = WriteOptions {
-        mode: number_parameter(&request, "mode")?.map(|mode| mode as u32),
+        mode: request::mode_parameter(request.uri().query().unwrap_or_default())?,
         append: parameter(&request, "append").is_some(),
         parents: parameter(&request, "parents").is_some(),
     };

@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use cofferdam_linux::files::Workspace;
 use cofferdam_protocol::Limits;
+use cofferdam_protocol::request::{self, ParameterError};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Frame, Incoming};
 use hyper::{Method, Request, Response, StatusCode};
@@ -69,6 +70,16 @@ pub struct Problem {
 impl Problem {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
+    }
+}
+
+impl From<ParameterError> for Problem {
+    fn from(error: ParameterError) -> Self {
+        let status = match error {
+            ParameterError::Range => StatusCode::RANGE_NOT_SATISFIABLE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, error.to_string())
     }
 }
 
@@ -251,18 +262,11 @@ pub async fn read_json<T: DeserializeOwned>(request: Request<Incoming>) -> Resul
         .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("the request's JSON cannot be read: {error}")))
 }
 
-/// A parameter of the query, not decoded: the guest's parameters are numbers and flags.
+/// See [`cofferdam_protocol::request`] for how parameters are written.
 pub fn parameter<'a, B>(request: &'a Request<B>, name: &str) -> Option<&'a str> {
-    let query = request.uri().query()?;
-    query.split('&').find_map(|pair| match pair.split_once('=') {
-        Some((key, value)) if key == name => Some(value),
-        None if pair == name => Some(""),
-        _ => None,
-    })
+    request::parameter(request.uri().query()?, name)
 }
 
 pub fn number_parameter<B>(request: &Request<B>, name: &str) -> Result<Option<u64>, Problem> {
-    let Some(text) = parameter(request, name) else { return Ok(None) };
-    let number = text.parse();
-    number.map(Some).map_err(|_| Problem::new(StatusCode::BAD_REQUEST, format!("{name}={text} is not a whole number")))
+    Ok(request::number_parameter(request.uri().query().unwrap_or_default(), name)?)
 }

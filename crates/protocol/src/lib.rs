@@ -7,6 +7,7 @@ pub mod launch;
 pub mod limits;
 pub mod network;
 pub mod output;
+pub mod request;
 pub mod usage;
 
 pub use limits::Limits;

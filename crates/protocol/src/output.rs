@@ -135,7 +135,9 @@ impl FrameReader {
         if self.kind == KIND_EXIT {
             self.ended = true;
         } else {
-            self.position += HEADER_BYTES as u64 + u64::from(u32::from_be_bytes([a, b, c, d]));
+            let length = HEADER_BYTES as u64 + u64::from(u32::from_be_bytes([a, b, c, d]));
+            // Where we began may be a hostile guest's own `output_end`.
+            self.position = self.position.saturating_add(length);
         }
     }
 

@@ -1,0 +1,4 @@
+//! See `cofferdam_fuzz_cases::path_resolution` for what must hold.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| cofferdam_fuzz_cases::path_resolution(data));
