@@ -97,12 +97,20 @@ pub fn main(arguments: ExecArguments) -> ExitCode {
         Err(error) => Err(Failure::new(exit_code::FAILED, format!("the runtime could not be started: {error}"))),
     };
     let code = code.unwrap_or_else(|failure| {
-        eprintln!("cofferdam: {}", failure.message);
+        say(&failure.message);
         failure.code
     });
     let _ = io::stdout().flush();
     // Not by returning: a thread may be waiting for input that never comes.
     std::process::exit(code.into())
+}
+
+/// One line on standard error. Parts of it may come from inside the sandbox: what would steer the terminal is not
+/// printed as it is.
+fn say(message: &str) {
+    let printable: String =
+        message.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    eprintln!("cofferdam: {printable}");
 }
 
 async fn run(arguments: ExecArguments) -> Result<u8, Failure> {
@@ -261,31 +269,31 @@ fn report(status: &ExecStatus, refused: &Mutex<BTreeSet<String>>) -> u8 {
     let code = exit_code::of_outcome(outcome);
     match outcome {
         ExecOutcome::Exited { .. } => {}
-        ExecOutcome::Signalled { signal: exit_code::SIGSYS } => eprintln!(
-            "cofferdam: killed: the program uses a system call interface that the sandbox forbids (32-bit or x32); use a 64-bit build of it"
+        ExecOutcome::Signalled { signal: exit_code::SIGSYS } => say(
+            "killed: the program uses a system call interface that the sandbox forbids (32-bit or x32); use a 64-bit build of it",
         ),
-        ExecOutcome::Signalled { signal } => eprintln!("cofferdam: ended by signal {signal}"),
-        outcome => eprintln!("cofferdam: {outcome}{}", remedy(outcome)),
+        ExecOutcome::Signalled { signal } => say(&format!("ended by signal {signal}")),
+        outcome => say(&format!("{outcome}{}", remedy(outcome))),
     }
     if code == 0 {
         return code;
     }
     if status.process_limit_hits > 0 {
-        eprintln!(
-            "cofferdam: the process limit was reached {} times while it ran; raise it with --limit processes=N",
+        say(&format!(
+            "the process limit was reached {} times while it ran; raise it with --limit processes=N",
             status.process_limit_hits
-        );
+        ));
     }
     if !status.refused_calls.is_empty() {
         let calls: Vec<String> =
             status.refused_calls.iter().map(|RefusedCall { name, times }| format!("{name} ({times}×)")).collect();
-        eprintln!(
-            "cofferdam: the sandbox refused system calls that it made: {}; what is forbidden and why: docs/security.md",
+        say(&format!(
+            "the sandbox refused system calls that it made: {}; what is forbidden and why: docs/security.md",
             calls.join(", ")
-        );
+        ));
     }
     for host in refused.lock().map(|refused| refused.clone()).unwrap_or_default() {
-        eprintln!("cofferdam: connection refused by --net: {host}");
+        say(&format!("connection refused by --net: {host}"));
     }
     code
 }

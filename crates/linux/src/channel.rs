@@ -1,10 +1,13 @@
 //! Messages with descriptors: JSON over a SOCK_SEQPACKET Unix socket, file descriptors beside it. One `send` is one
 //! `receive`; the other end closing is an `UnexpectedEof`. Used between launcher, guest and spawner.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
+use rustix::fs::MemfdFlags;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType,
@@ -12,8 +15,13 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The largest message: an exec request with the largest argument list and environment the protocol accepts.
-pub const MESSAGE_MAX_BYTES: usize = 512 * 1024;
+/// The largest message: an exec request with the largest arguments and environment the protocol accepts, every byte
+/// of them escaped.
+pub const MESSAGE_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Above this a message travels in a memory file: a socket takes only as much at once as its buffer holds.
+const INLINE_MAX_BYTES: usize = 64 * 1024;
+/// Stands for "the first descriptor holds the message". No JSON is this short and begins so.
+const IN_FILE: &[u8] = b"@";
 /// The most descriptors in one message.
 pub const DESCRIPTORS_MAX: usize = 16;
 
@@ -25,28 +33,53 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
     if bytes.len() > MESSAGE_MAX_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is larger than 512 KiB"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is larger than 4 MiB"));
     }
+    if bytes.len() <= INLINE_MAX_BYTES {
+        return send_bytes(socket.as_fd(), &bytes, descriptors);
+    }
+    let mut file = File::from(rustix::fs::memfd_create("message", MemfdFlags::CLOEXEC)?);
+    file.write_all(&bytes)?;
+    let all: Vec<_> = [file.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
+    send_bytes(socket.as_fd(), IN_FILE, &all)
+}
+
+fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors in one message"));
     }
-    let buffers = [IoSlice::new(&bytes)];
-    rustix::io::retry_on_intr(|| rustix::net::sendmsg(&socket, &buffers, &mut ancillary, SendFlags::NOSIGNAL))?;
+    let buffers = [IoSlice::new(bytes)];
+    rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &buffers, &mut ancillary, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<(T, Vec<OwnedFd>)> {
-    // Ask for the length first: messages are small as a rule, and an idle process should not keep half a megabyte.
+    let (mut bytes, mut descriptors) = receive_bytes(socket.as_fd())?;
+    if bytes == IN_FILE {
+        if descriptors.is_empty() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let file = File::from(descriptors.remove(0));
+        let length = file.metadata()?.len().min(MESSAGE_MAX_BYTES as u64) as usize;
+        bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, 0)?;
+    }
+    let message = serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok((message, descriptors))
+}
+
+fn receive_bytes(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    // Ask for the length first: messages are small as a rule, and an idle process should not keep a large buffer.
     let mut probe = [0u8; 1];
     let (_, length) =
-        rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut probe, RecvFlags::PEEK | RecvFlags::TRUNC))?;
-    let mut bytes = vec![0u8; length.min(MESSAGE_MAX_BYTES)];
+        rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut probe, RecvFlags::PEEK | RecvFlags::TRUNC))?;
+    let mut bytes = vec![0u8; length.min(INLINE_MAX_BYTES)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::io::retry_on_intr(|| {
-        rustix::net::recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
     })?;
     let descriptors: Vec<OwnedFd> = ancillary
         .drain()
@@ -59,9 +92,8 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<(T, Vec<Own
     if received.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let message = serde_json::from_slice(&bytes[..received.bytes])
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    Ok((message, descriptors))
+    bytes.truncate(received.bytes);
+    Ok((bytes, descriptors))
 }
 
 #[cfg(test)]
@@ -72,10 +104,10 @@ mod tests {
     fn a_message_arrives_whole_with_its_descriptors_and_the_end_is_an_eof() {
         let (ours, theirs) = pair().unwrap();
         let file = tempfile::tempfile().unwrap();
-        send(&ours, &vec!["x".repeat(100_000)], &[file.as_fd()]).unwrap();
+        send(&ours, &vec!["x".repeat(1_000_000)], &[file.as_fd()]).unwrap();
         send(&ours, &vec!["second"], &[]).unwrap();
         let (first, descriptors) = receive::<Vec<String>>(&theirs).unwrap();
-        assert_eq!((first[0].len(), descriptors.len()), (100_000, 1));
+        assert_eq!((first[0].len(), descriptors.len()), (1_000_000, 1));
         assert_eq!(receive::<Vec<String>>(&theirs).unwrap().0, ["second"]);
         drop(ours);
         assert_eq!(receive::<Vec<String>>(&theirs).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);

@@ -109,10 +109,13 @@ impl ExecRequest {
         if total > REQUEST_MAX_BYTES {
             return Err(RequestError::TooLarge(total));
         }
-        if self.terminal.is_some_and(|size| size.rows == 0 || size.columns == 0) {
-            return Err(RequestError::TerminalSize);
-        }
-        Ok(())
+        self.terminal.map_or(Ok(()), |size| size.validate())
+    }
+}
+
+impl TerminalSize {
+    pub fn validate(&self) -> Result<(), RequestError> {
+        if self.rows == 0 || self.columns == 0 { Err(RequestError::TerminalSize) } else { Ok(()) }
     }
 }
 

@@ -103,6 +103,7 @@ impl Execs {
             }
             ("POST", "resize") => {
                 let size: TerminalSize = read_json(request).await?;
+                size.validate().map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
                 done(self.find(&id)?.resize(size))
             }
             ("POST", "ack") => {

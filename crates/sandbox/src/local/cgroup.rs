@@ -107,7 +107,9 @@ pub(super) fn remove(plan: &CgroupPlan, guest_pid: u32, id: &str) -> bool {
         let removed = fs::remove_dir(Path::new(parent).join(format!("{guest_pid}-{id}")));
         removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
-    parents(plan).into_iter().map(remove).fold(true, |all, removed| all && removed)
+    // All are tried before the first failure counts.
+    let removed: Vec<bool> = parents(plan).into_iter().map(remove).collect();
+    removed.into_iter().all(|removed| removed)
 }
 
 fn parents(plan: &CgroupPlan) -> Vec<&str> {
