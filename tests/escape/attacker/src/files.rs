@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
 
 use crate::Act;
 use crate::guard::Place::Anywhere;
@@ -32,6 +33,8 @@ pub const ACTS: &[Act] = &[
     ("open-by-handle", Anywhere, open_by_handle),
     ("open-devices", Anywhere, open_devices),
     ("kernel-addresses", Anywhere, kernel_addresses),
+    ("swap", Anywhere, swap),
+    ("print-any", Anywhere, |a| any(a.iter().map(|path| print(path)))),
 ];
 
 /// The file's bytes are printed: the runner looks for its secret among them.
@@ -195,6 +198,39 @@ fn open_by_handle(_: &[String]) -> Outcome {
 
 fn open_devices(arguments: &[String]) -> Outcome {
     any(arguments.iter().map(|path| tried(path, File::open(path))))
+}
+
+/// `swap` is a directory, then a symlink to the argument, then a directory again, until the file `stop` appears. The
+/// two change places in one step, so there is no moment at which the name is missing.
+fn swap(arguments: &[String]) -> Outcome {
+    let _ = fs::create_dir("swap");
+    let _ = fs::remove_file("swap-link");
+    if let Err(error) = symlink(&arguments[0], "swap-link") {
+        return Outcome::Held(format!("making a symlink: {error}"));
+    }
+    let _ = fs::write("swap/secret", "harmless");
+    let _ = fs::write("swapping", "");
+    let (one, other) = (text("swap"), text("swap-link"));
+    let exchange = libc::RENAME_EXCHANGE as usize;
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut swaps = 0u64;
+    while Instant::now() < end && !fs::exists("stop").unwrap_or(true) {
+        for _ in 0..64 {
+            let _ = sys::call(libc::SYS_renameat2, &[CWD, at(&one), CWD, at(&other), exchange]);
+            swaps += 1;
+        }
+    }
+    Outcome::Held(format!("{swaps} swaps"))
+}
+
+/// A mask lets itself be opened, and is empty.
+fn print(path: &str) -> Outcome {
+    let mut byte = [0];
+    match File::open(path).and_then(|mut file| file.read(&mut byte)) {
+        Ok(0) => Outcome::Held(format!("{path} is empty")),
+        Ok(_) => Outcome::Broken(format!("{path} can be read")),
+        Err(error) => Outcome::Held(format!("{path}: {error}")),
+    }
 }
 
 /// Addresses are worth something only if they are not zero.

@@ -2,7 +2,7 @@
 //! Each act tries every way to change one thing; the ways leave it as it was if they work.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use crate::Act;
 use crate::guard::Place::{Anywhere, Sandbox};
@@ -14,13 +14,9 @@ pub const ACTS: &[Act] = &[
     ("change-file", Anywhere, change_file),
     ("replace-file", Sandbox, replace_file),
     ("remove-file", Sandbox, |a| tried("removing it", fs::remove_file(&a[0]))),
-    ("write-file", Sandbox, |a| any(a[1..].iter().map(|path| tried(path, fs::write(path, &a[0]))))),
+    ("system-request", Sandbox, |_| system_request()),
     ("open-for-writing", Anywhere, |a| any(a.iter().map(|path| tried(path, File::options().write(true).open(path))))),
     ("set-attribute", Anywhere, set_attribute),
-    ("change-root-directory", Sandbox, |_| {
-        any(["/planted", "/lib/planted", "/dev/planted", "/home/planted", "/opt/planted"]
-            .map(|path| tried(path, fs::write(path, "planted"))))
-    }),
 ];
 
 /// A file and a directory in each directory that is named.
@@ -30,6 +26,18 @@ fn create_in(arguments: &[String]) -> Outcome {
         let (made, directory_made) = (fs::write(&name, "planted"), fs::create_dir(format!("{name}-directory")));
         [tried(&name, made), tried(&format!("{name}-directory"), directory_made)]
     }))
+}
+
+/// "Show memory", the most harmless request. The mask takes the letter, and nothing comes of it: what counts is that
+/// behind the name is not the kernel's file.
+fn system_request() -> Outcome {
+    const NULL_DEVICE: u64 = libc::makedev(1, 3);
+    let path = "/proc/sysrq-trigger";
+    match fs::metadata(path) {
+        Ok(found) if found.rdev() == NULL_DEVICE => Outcome::Held(format!("{path} is masked")),
+        Ok(_) => tried(path, fs::write(path, "m")),
+        Err(error) => Outcome::Held(format!("{path}: {error}")),
+    }
 }
 
 /// Content, length, mode, times and owner of one file.
