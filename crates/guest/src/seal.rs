@@ -20,6 +20,11 @@ const WRITABLE: &[&str] = &["/workspace", "/app", "/tmp", "/var/tmp", "/run", "/
 /// Devices may be written to, and be told things (`ioctl`), but nothing can be made beside them.
 const DEVICES: &[&str] = &["/dev"];
 
+/// A user has 128 as a rule: enough for some watching programs here, and for some sandboxes beside this one.
+const INOTIFY_INSTANCES: &str = "32";
+/// One per directory of a large project.
+const INOTIFY_WATCHES: &str = "65536";
+
 /// policy/seccomp.json, compiled.
 static SYSTEM_CALLS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/seccomp.bpf"));
 
@@ -91,6 +96,14 @@ pub fn restrict_files() -> Result<()> {
 /// The last step. Returns what reports refused calls.
 pub fn filter_system_calls() -> Result<OwnedFd> {
     sys::load_seccomp(SYSTEM_CALLS).step("loading the seccomp filter")
+}
+
+/// What the kernel counts per user of the host and not per sandbox: one sandbox must not take it from the others,
+/// which are the same user. Where a kernel does not have the setting, there is nothing to set.
+pub fn limit_shared_counts() {
+    for (name, most) in [("max_inotify_instances", INOTIFY_INSTANCES), ("max_inotify_watches", INOTIFY_WATCHES)] {
+        let _ = std::fs::write(format!("/proc/sys/user/{name}"), most);
+    }
 }
 
 /// No user namespaces below this one, by the kernel's own count: `clone3` hides its flags from filters.
