@@ -127,19 +127,24 @@ fn memory_file(length: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Arguments: a file, MiB to write, MiB that may be written.
+/// Arguments: a file, MiB to write, MiB that may be written. Several files, because one has a limit of its own.
 fn fill(arguments: &[String]) -> Outcome {
+    // SAFETY: ignoring a signal runs no code; too large a file is an error then, not the end.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let piece = vec![1u8; 1 << 20];
-    let mut file = match File::create(&arguments[0]) {
-        Ok(file) => file,
-        Err(error) => return Outcome::Held(format!("{}: {error}", arguments[0])),
+    let name = |number: usize| format!("{}-{number}", arguments[0]);
+    let write = |number: &usize| {
+        let file = File::options().append(true).create(true).open(name(number / 4));
+        file.and_then(|mut file| file.write_all(&piece)).is_ok()
     };
-    let written = (0..number(arguments, 1)).take_while(|_| file.write_all(&piece).is_ok()).count();
+    let written = (0..number(arguments, 1)).take_while(write).count();
     // Long enough for whoever counts from time to time; then away with it.
     if written > number(arguments, 2) {
         sys::until(Duration::from_secs(2), || false);
     }
-    let _ = fs::remove_file(&arguments[0]);
+    for number in 0..=written / 4 {
+        let _ = fs::remove_file(name(number));
+    }
     bound("MiB", written, number(arguments, 2))
 }
 

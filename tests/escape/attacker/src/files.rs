@@ -33,7 +33,7 @@ pub const ACTS: &[Act] = &[
     ("open-by-handle", Anywhere, open_by_handle),
     ("open-devices", Anywhere, open_devices),
     ("kernel-addresses", Anywhere, kernel_addresses),
-    ("swap", Anywhere, swap),
+    ("swap-directory", Anywhere, swap_directory),
     ("print-any", Anywhere, |a| any(a.iter().map(|path| print(path)))),
 ];
 
@@ -202,7 +202,7 @@ fn open_devices(arguments: &[String]) -> Outcome {
 
 /// `swap` is a directory, then a symlink to the argument, then a directory again, until the file `stop` appears. The
 /// two change places in one step, so there is no moment at which the name is missing.
-fn swap(arguments: &[String]) -> Outcome {
+fn swap_directory(arguments: &[String]) -> Outcome {
     let _ = fs::create_dir("swap");
     let _ = fs::remove_file("swap-link");
     if let Err(error) = symlink(&arguments[0], "swap-link") {

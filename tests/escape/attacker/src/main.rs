@@ -66,3 +66,15 @@ fn main() -> ExitCode {
     println!("{outcome}");
     ExitCode::SUCCESS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let all: Vec<&str> = TABLES.iter().copied().flatten().map(|(name, ..)| *name).collect();
+        let names: std::collections::BTreeSet<&str> = all.iter().copied().collect();
+        assert_eq!(all.len(), names.len(), "{all:?}");
+    }
+}

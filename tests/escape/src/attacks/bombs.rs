@@ -128,7 +128,9 @@ async fn workspace_directory(stage: &Stage<'_>) -> Finding {
         Some(outcome @ ExecOutcome::Killed { by: LimitHit::Workspace { .. } }) => outcome.to_string(),
         _ => line(&finished)?,
     };
-    let _ = sandbox.client().remove(b"bomb", false).await;
+    for number in 0..16 {
+        let _ = sandbox.client().remove(format!("bomb-{number}").as_bytes(), false).await;
+    }
     stage.look_around(&sandbox, &finished.stdout).await?;
     destroy(sandbox).await?;
     Ok(said)

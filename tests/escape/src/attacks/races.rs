@@ -67,7 +67,7 @@ async fn swapped(stage: &Stage<'_>, kind: Kind) -> Finding {
         let _ = client.remove(name, true).await;
     }
     let target = stage.facts.directory().display().to_string();
-    let swap_request = stage.request(&["swap", &target]);
+    let swap_request = stage.request(&["swap-directory", &target]);
     let requests = async {
         wait_for_file(sandbox, b"swapping").await?;
         let (mut seen, mut rounds) = (Vec::new(), 0);
@@ -109,7 +109,7 @@ async fn raced_outside(stage: &Stage<'_>) -> Finding {
     let facts = crate::facts::Facts::new(&stage.program()).map_err(|error| error.to_string())?;
     let work = facts.work();
     let mut swapper = tokio::process::Command::new(stage.program())
-        .args(["swap".to_owned(), facts.directory().display().to_string()])
+        .args(["swap-directory".to_owned(), facts.directory().display().to_string()])
         .current_dir(&work)
         .stdout(std::process::Stdio::null())
         .kill_on_drop(true)
