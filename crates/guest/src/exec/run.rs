@@ -220,7 +220,7 @@ impl Exec {
     pub async fn kill(&self) {
         let tag = self.process.borrow().as_ref().map(|process| process.tag).filter(|_| self.is_running());
         if let Some(tag) = tag {
-            tree::end(&self.shared.inside.processes, tag).await;
+            tree::end(&self.shared.inside.processes, tag, &self.shared.spawner_turn).await;
         }
     }
 

@@ -38,11 +38,15 @@ pub async fn keep_newborns_going(processes: &OwnedFd) -> Infallible {
     }
 }
 
-/// True when nothing with this mark is left.
-pub async fn end(processes: &OwnedFd, tag: u64) -> bool {
+/// As long as another command is being started, a hidden process may be that one; after so many passes it is not.
+const PASSES_FOR_NEWBORNS: usize = 100;
+
+/// True when nothing with this mark is left. `spawner_turn` is taken while a command is being started.
+pub async fn end(processes: &OwnedFd, tag: u64, spawner_turn: &tokio::sync::Mutex<()>) -> bool {
     for pass in 0..PASSES_MAX {
-        let members = members(processes, tag);
-        if members.is_empty() {
+        let spare_hidden = pass < PASSES_FOR_NEWBORNS && spawner_turn.try_lock().is_err();
+        let (members, spared) = members(processes, tag, spare_hidden);
+        if members.is_empty() && !spared {
             return true;
         }
         // Stopped first, so that none forks while its siblings are being killed; killing includes the stopped.
@@ -61,15 +65,19 @@ pub async fn end(processes: &OwnedFd, tag: u64) -> bool {
     false
 }
 
-/// Open directories of /proc, which stand for their process and never for a later one with the same number.
-fn members(processes: &OwnedFd, tag: u64) -> Vec<OwnedFd> {
-    let belongs = |pid: u32| match look(processes, pid)? {
-        (process, Mark::Tag(found)) if found == tag => Some(process),
-        (_, Mark::Tag(_)) => None,
-        // It is taken along.
-        (process, Mark::Hidden) => Some(process),
-    };
-    process_ids(processes).into_iter().filter_map(belongs).collect()
+/// Open directories of /proc, which stand for their process and never for a later one with the same number; and
+/// whether there was one that was spared.
+fn members(processes: &OwnedFd, tag: u64, spare_hidden: bool) -> (Vec<OwnedFd>, bool) {
+    let (mut members, mut spared) = (Vec::new(), false);
+    for pid in process_ids(processes) {
+        match look(processes, pid) {
+            Some((process, Mark::Tag(found))) if found == tag => members.push(process),
+            Some((_, Mark::Hidden)) if spare_hidden => spared = true,
+            Some((process, Mark::Hidden)) => members.push(process),
+            _ => {}
+        }
+    }
+    (members, spared)
 }
 
 enum Mark {

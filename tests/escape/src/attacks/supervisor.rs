@@ -52,6 +52,9 @@ pub(super) const ATTACKS: &[Attack] = &[
     act("state-of-guest", "looks for the guest's lock and state", &["list-any", "/run"]).shown(),
     scene("flood-of-refusals", "12,000 refused calls, each reported to the guest", |stage| Box::pin(flood(stage))),
     scene("stop-newborns", "stops commands before they have become one", |stage| Box::pin(stop_newborns(stage))),
+    scene("end-beside-start", "is ended at the moment at which another command starts", |stage| {
+        Box::pin(end_beside_start(stage))
+    }),
     scene("unwanted-children", "leaves children to the guest that it did not ask for", |stage| {
         Box::pin(unwanted_children(stage))
     }),
@@ -141,6 +144,28 @@ async fn stop_newborns(stage: &Stage<'_>) -> Finding {
     time_is_kept(stage, &sandbox).await?;
     sandbox.destroy().await.map_err(|error| error.to_string())?;
     Ok(format!("{ended} commands were started and ended meanwhile"))
+}
+
+/// Ending one command's processes must not take another's along that is just being made.
+async fn end_beside_start(stage: &Stage<'_>) -> Finding {
+    let sandbox = stage.launch(&SandboxSpec::default()).await?;
+    let mut started = 0;
+    for _ in 0..40 {
+        let request = ExecRequest { timeout_ms: 5, ..stage.request(&["ignore-signals"]) };
+        let ended = stage.act(sandbox.client(), &request);
+        let others = async {
+            for _ in 0..4 {
+                stage.still_works(&sandbox).await?;
+                started += 1;
+            }
+            Ok::<_, String>(())
+        };
+        let (ended, others) = tokio::join!(ended, others);
+        ended?;
+        others.map_err(|error| format!("after {started} commands one was ended with another: {error}"))?;
+    }
+    sandbox.destroy().await.map_err(|error| error.to_string())?;
+    Ok(format!("{started} commands started while others were ended"))
 }
 
 /// More of them than processes are allowed: if they were kept, nothing could be started any more.
