@@ -93,6 +93,33 @@ pub fn restrict_files() -> Result<()> {
     restrict().map_err(|error| std::io::Error::other(error.to_string())).step("applying Landlock")
 }
 
+/// Where no control group counts memory, what belongs to no process cannot be counted at all: files in memory that
+/// nobody has mapped, and System V segments beyond the page that databases lock with (4096 of those are 16 MiB).
+pub fn refuse_uncounted_memory() -> Result<()> {
+    const fn step(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt, jf, k }
+    }
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const IF_GREATER: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    const SEGMENT_MAX_BYTES: u32 = 4096;
+    let program = [
+        step(LOAD, 0, 0, 0),
+        step(IF_EQUAL, 7, 0, libc::SYS_memfd_create as u32),
+        step(IF_EQUAL, 6, 0, libc::SYS_memfd_secret as u32),
+        step(IF_EQUAL, 0, 6, libc::SYS_shmget as u32),
+        step(LOAD, 0, 0, 24), // The second argument, its lower half.
+        step(IF_GREATER, 2, 0, SEGMENT_MAX_BYTES),
+        step(LOAD, 0, 0, 28),
+        step(IF_EQUAL, 2, 0, 0),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOMEM as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    sys::add_seccomp(&program).step("refusing memory that cannot be counted")
+}
+
 /// The last step. Returns what reports refused calls.
 pub fn filter_system_calls() -> Result<OwnedFd> {
     sys::load_seccomp(SYSTEM_CALLS).step("loading the seccomp filter")

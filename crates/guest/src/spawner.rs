@@ -77,6 +77,9 @@ fn close_the_walls(
     // Kept for the UTS namespace by which each command's processes are known; given up again before every execve.
     seal::drop_capabilities(CapabilitySet::SYS_ADMIN)?;
     seal::restrict_files()?;
+    if !cgroup.limits_memory() {
+        seal::refuse_uncounted_memory()?;
+    }
     let listener = seal::filter_system_calls()?;
     Ok(vec![workspace, processes, listener])
 }
