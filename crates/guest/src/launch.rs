@@ -256,6 +256,9 @@ async fn connect_on_demand(guest: &Rc<Guest>, control: &AsyncFd<OwnedFd>) {
     }
 }
 
+/// How long the kernel may take to end everything before children that nobody knows are looked for.
+const COLLECT_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
+
 /// The processes to end, and what is left to remove when they have.
 struct Life {
     reaper: OwnedFd,
@@ -272,8 +275,11 @@ impl Life {
         for process in [&self.reaper, &self.spawner] {
             if let Ok(watched) = process.try_clone().and_then(sys::watch) {
                 while matches!(sys::wait_for(process), Ok(None)) {
-                    if let Ok(mut ready) = watched.readable().await {
-                        ready.clear_ready();
+                    match tokio::time::timeout(COLLECT_INTERVAL, watched.readable()).await {
+                        Ok(Ok(mut ready)) => ready.clear_ready(),
+                        // The reaper, as the first process of its namespace, waits for all others to be collected:
+                        // also for a child that the spawner had made and not yet handed over when it was killed.
+                        _ => sys::collect_children(),
                     }
                 }
             }

@@ -146,6 +146,12 @@ pub fn open_terminal_peer(controller: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(peer as c_int) })
 }
 
+/// Collects every child that has ended, whoever waits for it. Only at the end of everything.
+pub fn collect_children() {
+    // SAFETY: no status is asked for.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+}
+
 /// How a child ended, or `None` while it runs.
 pub fn wait_for(pidfd: &OwnedFd) -> io::Result<Option<ChildEnd>> {
     // SAFETY: all zeroes is a valid siginfo_t.

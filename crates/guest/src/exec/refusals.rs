@@ -54,9 +54,14 @@ async fn answer(listener: AsyncFd<OwnedFd>, refusals: Rc<Refusals>) {
     while reports < REPORTS_MAX {
         let Ok(mut ready) = listener.readable().await else { return };
         for _ in 0..REPORTS_PER_TURN {
-            if !readable_now(listener.get_ref()) {
-                ready.clear_ready();
-                break;
+            match readable_now(listener.get_ref()) {
+                Readable::Yes => {}
+                Readable::No => {
+                    ready.clear_ready();
+                    break;
+                }
+                // Nobody is left who could call. The runtime would report this end again and again.
+                Readable::Never => return,
             }
             match sys::receive_seccomp_notification(&listener) {
                 Ok(notification) => {
@@ -73,11 +78,20 @@ async fn answer(listener: AsyncFd<OwnedFd>, refusals: Rc<Refusals>) {
     }
 }
 
-fn readable_now(listener: &OwnedFd) -> bool {
+enum Readable {
+    Yes,
+    No,
+    Never,
+}
+
+fn readable_now(listener: &OwnedFd) -> Readable {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut watched = [PollFd::new(listener, PollFlags::IN)];
-    poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
-        && watched[0].revents().contains(PollFlags::IN)
+    match poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) if watched[0].revents().contains(PollFlags::IN) => Readable::Yes,
+        Ok(_) if watched[0].revents().contains(PollFlags::HUP) => Readable::Never,
+        _ => Readable::No,
+    }
 }
 
 /// Names of the calls that people meet; others by number.

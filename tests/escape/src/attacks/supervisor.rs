@@ -52,6 +52,9 @@ pub(super) const ATTACKS: &[Attack] = &[
     act("state-of-guest", "looks for the guest's lock and state", &["list-any", "/run"]).shown(),
     scene("flood-of-refusals", "12,000 refused calls, each reported to the guest", |stage| Box::pin(flood(stage))),
     scene("stop-newborns", "stops commands before they have become one", |stage| Box::pin(stop_newborns(stage))),
+    scene("end-while-stopped", "keeps a newborn command stopped while the sandbox is ended", |stage| {
+        Box::pin(end_while_stopped(stage))
+    }),
     scene("end-beside-start", "is ended at the moment at which another command starts", |stage| {
         Box::pin(end_beside_start(stage))
     }),
@@ -144,6 +147,32 @@ async fn stop_newborns(stage: &Stage<'_>) -> Finding {
     time_is_kept(stage, &sandbox).await?;
     sandbox.destroy().await.map_err(|error| error.to_string())?;
     Ok(format!("{ended} commands were started and ended meanwhile"))
+}
+
+/// The sandbox can be ended at any moment, and its guest ends with it.
+async fn end_while_stopped(stage: &Stage<'_>) -> Finding {
+    let sandbox = stage.launch(&SandboxSpec::default()).await?;
+    let client = sandbox.connect().await.map_err(|error| error.to_string())?;
+    let (storm_id, storm_request) = (new_id(), stage.request(&["stop-newborns", "5000"]));
+    let storm = client.exec(&storm_id, &storm_request, 0, false).await.map_err(|error| error.to_string())?;
+    // Until one does not start at once: then it is stopped, as it should be here.
+    let request = ExecRequest { timeout_ms: 50, ..stage.request(&["nothing"]) };
+    let mut tries = 0;
+    while tries < 50 && tokio::time::timeout(Duration::from_millis(300), client.run(&new_id(), &request)).await.is_ok()
+    {
+        tries += 1;
+    }
+    let began = Instant::now();
+    sandbox.destroy().await.map_err(|error| error.to_string())?;
+    drop(storm);
+    if began.elapsed() > Duration::from_secs(5) {
+        return Err(format!("it took {:?} to end it", began.elapsed()));
+    }
+    Ok(format!(
+        "ended after {} ms, with a command that {} commands later did not start",
+        began.elapsed().as_millis(),
+        tries
+    ))
 }
 
 /// Ending one command's processes must not take another's along that is just being made.
