@@ -2,6 +2,7 @@
 
 SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
+FUZZ_TARGETS := path_resolution guest_requests guest_answers
 # Tools that the user installed for himself are found as well.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
@@ -28,6 +29,20 @@ bench: ## measure against bwrap, runc and others; writes docs/benchmarks.md
 	@scripts/setup bench
 	cargo build --release --package cofferdam --package cofferdam-bench
 	target/release/cofferdam-bench
+
+# cargo-fuzz wants -Z flags; RUSTC_BOOTSTRAP gives them to the stable toolchain. New inputs go to fuzz/target/corpus,
+# so that the committed corpus stays what people chose; findings go to fuzz/artifacts. Scratch workspaces are made and
+# removed for every input: in memory where there is such a place.
+fuzz: ## look for inputs that break the parsers, FUZZ_SECONDS for each
+	@scripts/setup demo
+	command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked
+	set -e; for target in $(FUZZ_TARGETS); do \
+	  mkdir -p fuzz/target/corpus/$$target; \
+	  TMPDIR=$$([ -d /dev/shm ] && echo /dev/shm || echo /tmp) RUSTC_BOOTSTRAP=1 \
+	    cargo fuzz run --target $$(rustc -vV | sed -n 's/^host: //p') $$target \
+	    fuzz/target/corpus/$$target fuzz/corpus/$$target -- \
+	    -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1; \
+	done
 
 build: ## the program, at target/release/cofferdam
 	@scripts/setup demo

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use cofferdam_sandbox::local::{LocalConfig, LocalRuntime};
 use cofferdam_sandbox::probe::{self, State};
 use comfy_table::{ContentArrangement, Table, presets};
 
@@ -14,6 +15,9 @@ pub struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Attack a sandbox from the inside, in every way that the escape suite knows, and print the scorecard
+    #[arg(long)]
+    attack: bool,
 }
 
 /// 0: all is well. 1: sandboxes work, with something weaker than it could be. 2: no sandbox can be made here.
@@ -25,6 +29,9 @@ pub fn main(arguments: &DoctorArguments) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if arguments.attack {
+        return runtime.block_on(attack(arguments.json));
+    }
     let findings = runtime.block_on(probe::examine());
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&findings).unwrap_or_default());
@@ -37,6 +44,29 @@ pub fn main(arguments: &DoctorArguments) -> ExitCode {
         Some(State::Weak) => 1,
         _ => 0,
     })
+}
+
+/// 0: every attack was held. 1: one was not. 2: no sandbox can be made here.
+async fn attack(json: bool) -> ExitCode {
+    let runtime = match LocalRuntime::new(&LocalConfig::default()) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("cofferdam: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let print = |verdict: &cofferdam_escape::Verdict| {
+        if !json {
+            println!("{verdict}");
+        }
+    };
+    let scorecard = cofferdam_escape::run_all(&runtime, print).await;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&scorecard).unwrap_or_default());
+    } else {
+        println!("\n{scorecard}");
+    }
+    if scorecard.all_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn print_table(findings: &[probe::Finding]) {

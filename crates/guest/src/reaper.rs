@@ -37,6 +37,7 @@ fn prepare(guest: OwnedFd) -> Result<()> {
     }
     root::mount_proc()?;
     seal::forbid_user_namespaces()?;
+    seal::limit_shared_counts();
     root::mask_proc()?;
     seal::drop_capabilities(CapabilitySet::empty())
 }

@@ -20,6 +20,11 @@ const WRITABLE: &[&str] = &["/workspace", "/app", "/tmp", "/var/tmp", "/run", "/
 /// Devices may be written to, and be told things (`ioctl`), but nothing can be made beside them.
 const DEVICES: &[&str] = &["/dev"];
 
+/// A user has 128 as a rule: enough for some watching programs here, and for some sandboxes beside this one.
+const INOTIFY_INSTANCES: &str = "32";
+/// One per directory of a large project.
+const INOTIFY_WATCHES: &str = "65536";
+
 /// policy/seccomp.json, compiled.
 static SYSTEM_CALLS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/seccomp.bpf"));
 
@@ -88,9 +93,44 @@ pub fn restrict_files() -> Result<()> {
     restrict().map_err(|error| std::io::Error::other(error.to_string())).step("applying Landlock")
 }
 
+/// Where no control group counts memory, what belongs to no process cannot be counted at all: files in memory that
+/// nobody has mapped, and System V segments beyond the page that databases lock with (4096 of those are 16 MiB).
+pub fn refuse_uncounted_memory() -> Result<()> {
+    const fn step(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt, jf, k }
+    }
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const IF_GREATER: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    const SEGMENT_MAX_BYTES: u32 = 4096;
+    let program = [
+        step(LOAD, 0, 0, 0),
+        step(IF_EQUAL, 7, 0, libc::SYS_memfd_create as u32),
+        step(IF_EQUAL, 6, 0, libc::SYS_memfd_secret as u32),
+        step(IF_EQUAL, 0, 6, libc::SYS_shmget as u32),
+        step(LOAD, 0, 0, 24), // The second argument, its lower half.
+        step(IF_GREATER, 2, 0, SEGMENT_MAX_BYTES),
+        step(LOAD, 0, 0, 28),
+        step(IF_EQUAL, 2, 0, 0),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOMEM as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    sys::add_seccomp(&program).step("refusing memory that cannot be counted")
+}
+
 /// The last step. Returns what reports refused calls.
 pub fn filter_system_calls() -> Result<OwnedFd> {
     sys::load_seccomp(SYSTEM_CALLS).step("loading the seccomp filter")
+}
+
+/// What the kernel counts per user of the host and not per sandbox: one sandbox must not take it from the others,
+/// which are the same user. Where a kernel does not have the setting, there is nothing to set.
+pub fn limit_shared_counts() {
+    for (name, most) in [("max_inotify_instances", INOTIFY_INSTANCES), ("max_inotify_watches", INOTIFY_WATCHES)] {
+        let _ = std::fs::write(format!("/proc/sys/user/{name}"), most);
+    }
 }
 
 /// No user namespaces below this one, by the kernel's own count: `clone3` hides its flags from filters.

@@ -77,6 +77,9 @@ fn close_the_walls(
     // Kept for the UTS namespace by which each command's processes are known; given up again before every execve.
     seal::drop_capabilities(CapabilitySet::SYS_ADMIN)?;
     seal::restrict_files()?;
+    if !cgroup.limits_memory() {
+        seal::refuse_uncounted_memory()?;
+    }
     let listener = seal::filter_system_calls()?;
     Ok(vec![workspace, processes, listener])
 }
@@ -159,6 +162,7 @@ enum ChildStep {
     Descriptors,
     WorkingDirectory,
     Capabilities,
+    Siblings,
     Execute,
 }
 
@@ -289,6 +293,7 @@ fn become_command(plan: &mut ChildPlan) -> std::result::Result<(), (ChildStep, c
         }
         check(ChildStep::WorkingDirectory, libc::chdir(plan.cwd.as_ptr()))?;
         check(ChildStep::Capabilities, drop_all_capabilities())?;
+        check(ChildStep::Siblings, forbid_siblings())?;
 
         // As a shell looks it up: "not found" only if no candidate was there, the first other problem otherwise.
         let mut problem = libc::ENOENT;
@@ -316,6 +321,31 @@ unsafe fn drop_all_capabilities() -> c_int {
     let nothing = [0u32; 6];
     // SAFETY: version 3 of the interface takes two times three words, which `nothing` is.
     unsafe { libc::syscall(libc::SYS_capset, &mut header as *mut CapabilityHeader, nothing.as_ptr()) as c_int }
+}
+
+/// A command is a child of the guest's. With CLONE_PARENT it could make the guest further children, which nobody
+/// would collect: they would fill up the number of processes. Only the spawner needs that flag, so this comes last.
+static NO_SIBLINGS: [libc::sock_filter; 6] = {
+    const fn step(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt, jf, k }
+    }
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    [
+        step(load, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 2, libc::SYS_clone as u32),
+        step(load, 0, 0, 16), // The lower half of the first argument.
+        step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 1, 0, libc::CLONE_PARENT as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ]
+};
+
+/// # Safety
+/// None beyond being a system call; kept apart for its structures.
+unsafe fn forbid_siblings() -> c_int {
+    let filter = libc::sock_fprog { len: NO_SIBLINGS.len() as u16, filter: NO_SIBLINGS.as_ptr().cast_mut() };
+    // SAFETY: the kernel reads the program, whose length is beside it, and writes nothing.
+    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) as c_int }
 }
 
 fn errno() -> c_int {

@@ -102,6 +102,13 @@ pub fn load_seccomp(program: &'static [u8]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result as c_int) })
 }
 
+/// Loads a further filter on this thread. All filters are asked, and the strictest answer counts.
+pub fn add_seccomp(program: &[libc::sock_filter]) -> io::Result<()> {
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies the instructions, whose number is beside them, and writes nothing.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) }).map(drop)
+}
+
 /// A refused system call waiting for its answer.
 #[derive(Debug)]
 pub struct SeccompNotification {

@@ -47,10 +47,25 @@ pub fn measure(processes: &OwnedFd, cgroup: &Cgroup, polled_peak_bytes: u64) -> 
     usage
 }
 
-/// Memory of all processes without what they share with files: the estimate where no control group counts.
+/// Shared memory below this is not worth the look that tells whose it is.
+const SHARED_MIN_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Memory of all processes without what they share with files: the estimate where no control group counts. Memory
+/// that they share with each other counts once.
 pub fn estimated_memory_bytes(processes: &OwnedFd) -> u64 {
-    let statm = |pid| read_text(processes, &format!("{pid}/statm"));
-    process_ids(processes).into_iter().filter_map(statm).map(|text| private_bytes(&text)).sum()
+    let ids = process_ids(processes);
+    let read = |pid: u32, file: &str| read_text(processes, &format!("{pid}/{file}"));
+    let private: u64 = ids.iter().filter_map(|pid| read(*pid, "statm")).map(|text| private_bytes(&text)).sum();
+    let figure = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    };
+    // Added up over the processes this counts too much; each one's share takes the kernel a walk through its memory.
+    let shared: u64 = ids.iter().filter_map(|pid| figure(&read(*pid, "status")?, "RssShmem:")).sum();
+    if shared < SHARED_MIN_BYTES {
+        return private;
+    }
+    private + ids.iter().filter_map(|pid| figure(&read(*pid, "smaps_rollup")?, "Pss_Shmem:")).sum::<u64>()
 }
 
 /// The processes inside, by the numbers they have inside.

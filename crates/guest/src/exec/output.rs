@@ -18,6 +18,9 @@ use tokio::sync::Notify;
 const MEMORY_MAX_BYTES: u64 = 1024 * 1024;
 /// Output kept in the spool file before the command has to wait for its reader.
 const SPOOL_MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// What may come on top when the command ends: its pipes, which it can have made larger (fs.pipe-max-size), but not
+/// what its background processes go on writing.
+const REST_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// What a chunk costs beside its bytes: a command that writes single bytes must not cost a hundred times as much.
 const CHUNK_OVERHEAD_BYTES: u64 = 128;
 /// One read from the spool file.
@@ -70,6 +73,11 @@ impl OutputLog {
     pub fn has_room(&self) -> bool {
         let state = self.state.borrow();
         state.end - state.start < SPOOL_MAX_BYTES
+    }
+
+    pub fn has_room_for_the_rest(&self) -> bool {
+        let state = self.state.borrow();
+        state.end - state.start < SPOOL_MAX_BYTES + REST_MAX_BYTES
     }
 
     /// `frame` begins with room for a header, which is filled in here.

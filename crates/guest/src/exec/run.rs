@@ -125,10 +125,11 @@ impl Exec {
         let borrowed: Vec<_> = pipes.iter().flat_map(|pipes| pipes.theirs.iter().map(AsFd::as_fd)).collect();
         channel::send(spawner.get_ref(), &ToSpawner::Spawn(spawn), &borrowed)
             .map_err(|error| wrong("asking the spawner", error))?;
-        let (answer, descriptors) = spawner
-            .async_io(tokio::io::Interest::READABLE, |socket| receive_now(socket))
-            .await
-            .map_err(|error| wrong("hearing from the spawner", error))?;
+        let answered = spawner.async_io(tokio::io::Interest::READABLE, |socket| receive_now(socket));
+        let (answer, descriptors) = tokio::select! {
+            answered = answered => answered.map_err(|error| wrong("hearing from the spawner", error))?,
+            never = tree::keep_newborns_going(&self.shared.inside.processes) => match never {},
+        };
         drop(turn);
         let mut descriptors = descriptors.into_iter();
         let tag = match answer {
@@ -219,7 +220,7 @@ impl Exec {
     pub async fn kill(&self) {
         let tag = self.process.borrow().as_ref().map(|process| process.tag).filter(|_| self.is_running());
         if let Some(tag) = tag {
-            tree::end(&self.shared.inside.processes, tag).await;
+            tree::end(&self.shared.inside.processes, tag, &self.shared.spawner_turn).await;
         }
     }
 
@@ -246,13 +247,10 @@ impl Exec {
                 () = self.finished.notified() => return, // Lost.
             }
         };
-        // What the command wrote before it ended is in the pipes now; it is taken as far as there is room, and the
-        // rest as the reader makes some.
+        // What the command wrote before it ended is in the pipes now, which hold little. It is taken whether or not
+        // somebody reads: a command that has ended must not seem to run on for want of a reader.
         let mut index = 0;
-        while index < sources.len() {
-            while !self.log.has_room() {
-                self.log.shrank.notified().await;
-            }
+        while index < sources.len() && self.log.has_room_for_the_rest() {
             let before = sources.len();
             if !self.take_from(&mut sources, index, &mut buffer) && sources.len() == before {
                 index += 1;
@@ -322,6 +320,10 @@ impl Exec {
         }
         *self.refused.borrow_mut() = self.shared.refusals.since(&self.refusals_before);
         *self.stdin.borrow_mut() = Stdin::Closed;
+        // The result may be kept for long; the terminal need not be.
+        if let Some(process) = &mut *self.process.borrow_mut() {
+            process.terminal = None;
+        }
         *self.outcome.borrow_mut() = Some(outcome);
         self.log.finish();
         self.started.notify_waiters();

@@ -1,0 +1,236 @@
+//! `cofferdam exec` and `doctor` as whole processes: what a person types, reads and gets as an exit code.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn cofferdam(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cofferdam")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn exec(arguments: &[&str]) -> (String, String, Option<i32>) {
+    let output = cofferdam(&[&["exec"], arguments].concat());
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_command_runs_with_input_output_and_its_own_exit_code() {
+    assert_eq!(exec(&["--", "python3", "-c", "print(1)"]), ("1\n".into(), String::new(), Some(0)));
+    assert_eq!(exec(&["sh", "-c", "echo oh >&2; exit 42"]), (String::new(), "oh\n".into(), Some(42)));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+        .args(["exec", "--", "wc", "-c"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&vec![b'x'; 3_000_000]).unwrap();
+    assert_eq!(text(child.wait_with_output().unwrap().stdout), "3000000\n");
+}
+
+/// Arguments, exit code, and the one sentence that names the thing and the remedy.
+#[test]
+fn mistakes_end_in_one_sentence_and_a_code_of_their_own() {
+    let path =
+        "/home/agent/.local/bin:/home/agent/.npm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&[], 2, "no command was given; write it after --"),
+        (
+            &["--limit", "ram=1GiB", "--", "true"],
+            110,
+            "there is no limit called \"ram\"; the limits are cpu, memory, processes, files, workspace, tmp, time",
+        ),
+        (
+            &["--limit", "memory=1KiB", "--", "true"],
+            110,
+            "the limit memory must be between 16 MiB and 64 TiB; got 1KiB",
+        ),
+        (
+            &["--net", "http://x.org", "--", "true"],
+            111,
+            "\"http://x.org\" is not a network pattern (the port is not a number from 1 to 65535); write none, open, or names such as example.org, *.example.org or example.org:443",
+        ),
+        (
+            &["--workspace", "/no/such/place", "--", "true"],
+            112,
+            "the workspace /no/such/place does not exist; create it first: mkdir -p /no/such/place",
+        ),
+        (
+            &["--read-only", "/no/such", "--", "true"],
+            112,
+            "the read-only directory /no/such cannot be offered: No such file or directory (os error 2)",
+        ),
+        (&["--lang", "python", "/no/such.py"], 113, "/no/such.py: \"such.py\" does not exist"),
+        (
+            &["--cwd", "/no/such", "--", "true"],
+            114,
+            "the working directory \"/no/such\" cannot be entered: No such file or directory (os error 2); it must be a directory in the sandbox, such as /workspace",
+        ),
+        (
+            &["--limit", "memory=32MiB", "--", "python3", "-c", "x = bytearray(10**9)"],
+            118,
+            "killed: memory limit 32 MiB reached; raise it with --limit memory=SIZE",
+        ),
+        (
+            &["--limit", "time=200ms", "--", "sleep", "60"],
+            124,
+            "killed: time limit 200 ms reached; raise it with --limit time=DURATION",
+        ),
+        (
+            &["--", "/etc/passwd"],
+            126,
+            "\"/etc/passwd\" cannot be executed: permission denied; it must be a file with its executable bit set (chmod +x)",
+        ),
+        (&["--", "nosuch"], 127, &format!("there is no command \"nosuch\" in the sandbox; its PATH is {path}")),
+    ];
+    for (arguments, code, sentence) in cases {
+        let (stdout, stderr, ended) = exec(arguments);
+        let expected =
+            if arguments.contains(&"/no/such.py") { stderr.clone() } else { format!("cofferdam: {sentence}\n") };
+        assert_eq!((stdout.as_str(), stderr.as_str(), ended), ("", expected.as_str(), Some(*code)), "{arguments:?}");
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+    }
+    let (_, stderr, code) = exec(&["--", "chroot", "/", "true"]);
+    assert_ne!(code, Some(0));
+    assert!(stderr.ends_with("cofferdam: the sandbox refused system calls that it made: chroot (1×); what is forbidden and why: docs/security.md\n"), "{stderr}");
+}
+
+#[test]
+fn languages_run_from_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &str| std::fs::write(directory.path().join(name), content).unwrap();
+    write("main.py", "import sys, os\nprint('python', sys.argv[1:], os.getcwd())\n");
+    write("main.js", "console.log('javascript', process.argv.slice(2))\n");
+    write("helper.ts", "export enum Level { Low = 1, High }\nexport interface Unused { x: number }\n");
+    write(
+        "main.ts",
+        "import { Level, Unused } from './helper';\nconst level: Level = Level.High;\nconsole.log('typescript', level as number);\ntype T = {\n  a: string;\n};\nfunction fail(message: string): never {\n  throw new Error(message);\n}\nif (process.argv[2] === 'fail') fail('broken');\n",
+    );
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let workspace = directory.path().to_str().unwrap();
+    // Alone, and from a workspace.
+    for (language, name, expected) in [
+        ("python", "main.py", "python ['a', 'b'] /workspace\n"),
+        ("javascript", "main.js", "javascript [ 'a', 'b' ]\n"),
+        ("typescript", "main.ts", "typescript 2\n"),
+    ] {
+        assert_eq!(exec(&["--lang", language, &file(name), "a", "b"]).0, expected);
+        assert_eq!(exec(&["--workspace", workspace, "--lang", language, name, "a", "b"]).0, expected);
+    }
+    // The line of the source is the line of the error, and nothing is left in the workspace.
+    let (_, stderr, code) = exec(&["--workspace", workspace, "--lang", "ts", "main.ts", "fail"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("/workspace/main.ts:8"), "{stderr}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4);
+    write("wrong.ts", "const x: number = ;\n");
+    let (_, stderr, code) = exec(&["--workspace", workspace, "--lang", "typescript", "wrong.ts"]);
+    assert_eq!(code, Some(113));
+    assert!(stderr.contains("wrong.ts:1:"), "{stderr}");
+}
+
+#[test]
+fn a_terminal_is_offered_and_a_pipe_that_closes_ends_the_command() {
+    let (stdout, _, code) = exec(&["--tty", "--", "sh", "-c", "tty; echo $TERM"]);
+    assert_eq!((stdout.as_str(), code), ("/dev/pts/0\r\nxterm-256color\r\n", Some(0)));
+    // `yes | head`: the writer must end when nobody reads any more.
+    let script = format!("{} exec -- yes | head -n 1", env!("CARGO_BIN_EXE_cofferdam"));
+    let output = Command::new("timeout").args(["60", "bash", "-c", &script]).output().unwrap();
+    assert_eq!((text(output.stdout).as_str(), output.status.code()), ("y\n", Some(0)));
+}
+
+#[test]
+fn signals_are_passed_on() {
+    use std::io::{BufRead, BufReader};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+        .args(["exec", "--", "sh", "-c", "trap 'echo caught; exit 9' TERM; echo ready; while :; do sleep 0.01; done"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "caught");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn doctor_tells_people_and_scripts() {
+    let output = cofferdam(&["doctor"]);
+    let table = text(output.stdout);
+    for feature in ["kernel", "user namespaces", "Landlock", "seccomp", "memory limit", "sandbox"] {
+        assert!(table.contains(feature), "{table}");
+    }
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{table}");
+    let json: serde_json::Value = serde_json::from_slice(&cofferdam(&["doctor", "--json"]).stdout).unwrap();
+    let sandbox = json.as_array().unwrap().iter().find(|finding| finding["feature"] == "sandbox").unwrap();
+    assert_eq!(sandbox["state"], "good");
+}
+
+#[test]
+fn version_help_and_completions_are_there() {
+    assert_eq!(text(cofferdam(&["--version"]).stdout), format!("cofferdam {}\n", env!("CARGO_PKG_VERSION")));
+    let help = text(cofferdam(&["exec", "--help"]).stdout);
+    assert!(help.contains("memory     1 GiB") && help.contains("124  killed: time limit reached"), "{help}");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(text(cofferdam(&["completions", shell]).stdout).contains("net-log"), "{shell}");
+    }
+}
+
+/// Killed at any moment of its start or life, a launcher leaves no process. This process is made the one that
+/// orphans come to, so that it sees every one of them.
+#[test]
+fn a_killed_launcher_leaves_nothing_behind() {
+    rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(std::process::id() as i32)).unwrap();
+    let spool = tempfile::tempdir().unwrap();
+    for round in 0..40u64 {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_cofferdam"))
+            .args(["exec", "--", "sleep", "1000"])
+            .env("TMPDIR", spool.path())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Not a wait for a condition but the choice of a moment, a different one each round.
+        std::thread::sleep(std::time::Duration::from_micros(round * 400));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        match rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
+            Err(rustix::io::Errno::CHILD) => break,
+            Ok(Some(_)) => {}
+            _ => {
+                assert!(std::time::Instant::now() < deadline, "processes are left");
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        }
+    }
+    assert_eq!(std::fs::read_dir(spool.path()).unwrap().count(), 0, "files are left");
+    assert_eq!(stale_groups(Path::new("/sys/fs/cgroup")), Vec::<String>::new(), "control groups are left");
+}
+
+/// Control groups of ours whose guest is gone.
+fn stale_groups(directory: &Path) -> Vec<String> {
+    let mut stale = Vec::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
+        if entry.file_name() != "cofferdam" {
+            stale.extend(stale_groups(&entry.path()));
+            continue;
+        }
+        for group in
+            std::fs::read_dir(entry.path()).into_iter().flatten().flatten().filter(|group| group.path().is_dir())
+        {
+            let name = group.file_name().into_string().unwrap();
+            let pid = name.split('-').next().unwrap().to_owned();
+            if !Path::new("/proc").join(pid).exists() {
+                stale.push(name);
+            }
+        }
+    }
+    stale
+}
