@@ -29,11 +29,11 @@ use crate::sys::{self, ChildEnd};
 const PIPE_BYTES: usize = 256 * 1024;
 /// Reads smaller than this are copied into a chunk of their own size instead of keeping the whole buffer.
 const SMALL_READ_BYTES: usize = 64 * 1024;
-/// Reads that follow each other this closely are a command printing in bulk...
-const BULK_GAP: Duration = Duration::from_micros(200);
-/// ...if there are this many of them...
-const BULK_READS: u32 = 16;
-/// ...and then its pipe is given this time to fill: waking for each of its small writes costs more than moving them.
+/// A command that prints this much...
+const BULK_BYTES: usize = 256 * 1024;
+/// ...in this time prints in bulk: ...
+const BULK_WINDOW: Duration = Duration::from_millis(10);
+/// ...its pipe is given this time to fill, because waking for each of its small writes costs more than moving them.
 const BULK_NAP: Duration = Duration::from_micros(50);
 /// How long a reader may take before output goes to the spool file instead of making the command wait.
 const READER_PATIENCE: Duration = Duration::from_millis(20);
@@ -238,7 +238,7 @@ impl Exec {
         let pidfd = outputs.pidfd.clone();
         let mut sources: Vec<Source> = outputs.into_sources();
         let mut buffer = buffers::take();
-        let (mut pace, mut patient) = (Pace::default(), true);
+        let (mut pace, mut patient) = (Pace::new(), true);
         let ended = loop {
             tokio::select! {
                 biased;
@@ -248,9 +248,9 @@ impl Exec {
                         patient = tokio::time::timeout(READER_PATIENCE, self.log.shrank.notified()).await.is_ok();
                     } else if self.log.has_room() {
                         patient |= !self.log.is_crowded();
-                        if self.take_from(&mut sources, ready, &mut buffer) {
-                            pace.keep().await;
-                        }
+                        let before = self.log.end();
+                        self.take_from(&mut sources, ready, &mut buffer);
+                        pace.keep((self.log.end() - before) as usize).await;
                     } else {
                         tokio::select! {
                             () = self.log.shrank.notified() => {}
@@ -494,24 +494,29 @@ impl Source {
 }
 
 /// Notices output in bulk, and lets it collect.
-#[derive(Default)]
 struct Pace {
-    reads: u32,
-    last: Option<Instant>,
+    since: Instant,
+    bytes: usize,
+    bulk: bool,
 }
 
 impl Pace {
+    fn new() -> Self {
+        Self { since: Instant::now(), bytes: 0, bulk: false }
+    }
+
     /// After each read.
-    async fn keep(&mut self) {
-        let close = self.last.is_some_and(|last| last.elapsed() < BULK_GAP);
-        self.reads = if close { self.reads.saturating_add(1) } else { 0 };
-        if self.reads >= BULK_READS {
+    async fn keep(&mut self, length: usize) {
+        self.bytes += length;
+        if self.since.elapsed() >= BULK_WINDOW {
+            *self = Self { bulk: self.bytes >= BULK_BYTES, ..Self::new() };
+        }
+        if self.bulk && length < PIPE_BYTES / 2 {
             // First what was read goes on its way. The nap is of the whole guest: timers of its runtime are twenty
             // times as coarse, and nobody notices so little.
             tokio::task::yield_now().await;
             std::thread::sleep(BULK_NAP);
         }
-        self.last = Some(Instant::now());
     }
 }
 
