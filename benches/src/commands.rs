@@ -66,7 +66,6 @@ pub fn measure_throughput(bench: &Bench) -> Result<Section> {
     for _ in 0..bench.times(5) {
         for (name, line) in &lines {
             let start = Instant::now();
-            // Not through time_whole: whether the sandbox's side of a pipe failed shows in the time only otherwise.
             let status = Command::new("sh").args(["-c", line]).stdin(std::process::Stdio::null()).status()?;
             ensure!(status.success(), "{line}: {status}");
             turns.add_value(name, bytes as f64 / start.elapsed().as_secs_f64());

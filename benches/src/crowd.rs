@@ -18,8 +18,11 @@ use crate::stats::{Samples, Section, Unit};
 pub const CROWD: usize = 50;
 /// A thousand are not asked for in the same moment: so many are on their way at a time.
 const ON_THE_WAY: usize = 16;
-/// Memory is read when the machine has come to rest.
-const SETTLE: Duration = Duration::from_millis(500);
+/// The kernel takes network namespaces away in the background: memory is read when it changes by less than this much
+/// in this time, or when there is no more hope for that.
+const REST_BYTES: f64 = 1e6;
+const REST_WINDOW: Duration = Duration::from_millis(400);
+const REST_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Until the last of fifty has given its first output.
 pub async fn measure_burst(bench: &Arc<Bench>) -> Result<Section> {
@@ -81,11 +84,9 @@ pub struct IdleMemory {
 pub async fn measure_idle(bench: &Arc<Bench>) -> Result<IdleMemory> {
     let mut memory = IdleMemory::default();
     for _ in 0..bench.times(3) {
-        tokio::time::sleep(SETTLE).await;
-        let before = memory_available();
+        let before = rested_memory().await;
         let sandboxes = launch_many(bench, CROWD).await.0;
-        tokio::time::sleep(SETTLE).await;
-        if let (Some(before), Some(after)) = (before, memory_available()) {
+        if let (Some(before), Some(after)) = (before, rested_memory().await) {
             memory.available.push((before - after) / sandboxes.len() as f64);
         }
         let pids = sandboxes.iter().filter_map(Sandbox::guest_pid);
@@ -109,14 +110,12 @@ pub struct Thousand {
 
 pub async fn measure_thousand(bench: &Arc<Bench>) -> Result<Thousand> {
     let asked = if bench.quick { 100 } else { 1000 };
-    tokio::time::sleep(SETTLE).await;
-    let before = memory_available();
+    let before = rested_memory().await;
     let start = Instant::now();
     let (sandboxes, first_error) = launch_many(bench, asked).await;
     let create = start.elapsed();
-    tokio::time::sleep(SETTLE).await;
     let alive = sandboxes.len();
-    let fall = before.zip(memory_available()).map(|(before, after)| before - after);
+    let fall = before.zip(rested_memory().await).map(|(before, after)| before - after);
     let sample: Vec<_> = sandboxes.iter().step_by((alive / 50).max(1)).collect();
     let mut commands_run = 0;
     for sandbox in &sample {
@@ -135,6 +134,20 @@ pub async fn measure_thousand(bench: &Arc<Bench>) -> Result<Thousand> {
         destroy: start.elapsed(),
         available_each: fall.map(|fall| fall / alive.max(1) as f64),
     })
+}
+
+/// MemAvailable, once it has come to rest.
+async fn rested_memory() -> Option<f64> {
+    let deadline = Instant::now() + REST_TIMEOUT;
+    let mut last = memory_available()?;
+    loop {
+        tokio::time::sleep(REST_WINDOW).await;
+        let now = memory_available()?;
+        if (now - last).abs() < REST_BYTES || Instant::now() > deadline {
+            return Some(now);
+        }
+        last = now;
+    }
 }
 
 /// As many as could be made, and why the first that could not be made was not.

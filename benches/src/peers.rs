@@ -21,7 +21,7 @@ pub const ECHO: [&str; 2] = ["/bin/echo", "x"];
 /// What everybody runs to end at once.
 pub const TRUE: [&str; 1] = ["/bin/true"];
 
-/// A way to run a command. `None` is this process's own fork+exec.
+/// A way to run a command.
 #[derive(Debug)]
 pub struct Peer {
     pub name: &'static str,

@@ -93,7 +93,8 @@ pub fn judge(measured: &Measured) -> Vec<Target> {
             measured: format!("{} of {} alive", thousand.alive, thousand.asked),
             bound: "all".to_owned(),
             ratio: Some(thousand.alive as f64 / thousand.asked as f64),
-            met: Some(all_alive && thousand.asked >= 1000),
+            // A quick run does not ask for so many.
+            met: (thousand.asked >= 1000).then_some(all_alive),
         },
     ]
 }
