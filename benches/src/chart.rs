@@ -7,9 +7,9 @@ use crate::bench::COFFERDAM;
 use crate::stats::{Row, Section, Unit};
 
 const WIDTH: f64 = 860.0;
-const NAME_WIDTH: f64 = 190.0;
+const NAME_WIDTH: f64 = 150.0;
 /// Right of the longest whisker: room for the numbers.
-const NUMBER_WIDTH: f64 = 150.0;
+const NUMBER_WIDTH: f64 = 175.0;
 const ROW_HEIGHT: f64 = 24.0;
 const BAR_HEIGHT: f64 = 14.0;
 const TITLE_HEIGHT: f64 = 34.0;

@@ -10,7 +10,7 @@ use crate::peers::{BWRAP, FORK_EXEC};
 use crate::processes::resting_sandboxes;
 use crate::stats::{Section, Unit};
 
-pub const POOL: &str = "cofferdam, from the pool";
+pub const POOL: &str = "cofferdam, pool";
 const POOL_SIZE: usize = 8;
 /// For a refill; far more than it takes.
 const REFILL_TIMEOUT: Duration = Duration::from_secs(20);
