@@ -141,7 +141,7 @@ async fn live(prepare: &Prepare, parts: Parts, cgroup: Rc<Cgroup>, control: &Own
         Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
-    life.end().await;
+    life.end();
     served
 }
 
@@ -264,20 +264,13 @@ struct Life {
 }
 
 impl Life {
-    async fn end(&self) {
+    /// Kills everything and collects all of it. Commands are children of this process, and the reaper's end is
+    /// complete only when each of them has been collected.
+    fn end(&self) {
         for process in [&self.reaper, &self.spawner] {
             let _ = sys::send_signal(process.as_fd(), libc::SIGKILL);
         }
-        // The reaper's end is reported only when everything in its namespace has ended.
-        for process in [&self.reaper, &self.spawner] {
-            if let Ok(watched) = process.try_clone().and_then(sys::watch) {
-                while matches!(sys::wait_for(process), Ok(None)) {
-                    if let Ok(mut ready) = watched.readable().await {
-                        ready.clear_ready();
-                    }
-                }
-            }
-        }
+        while rustix::process::wait(rustix::process::WaitOptions::empty()).is_ok() {}
         self.cgroup.remove();
     }
 }

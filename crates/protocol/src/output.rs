@@ -72,6 +72,15 @@ impl FrameReader {
         self.position
     }
 
+    /// Payload bytes that were handed on of a frame that is not complete yet: they come again when the reader resumes.
+    pub fn unfinished_bytes(&self) -> usize {
+        if self.remaining == 0 {
+            return 0;
+        }
+        let [_, a, b, c, d] = self.header[..] else { return 0 };
+        u32::from_be_bytes([a, b, c, d]) as usize - self.remaining
+    }
+
     pub fn push<'a>(&mut self, mut chunk: &'a [u8], mut sink: impl FnMut(Stream, &'a [u8])) -> Result<(), FrameError> {
         while !chunk.is_empty() {
             if self.ended {

@@ -279,6 +279,11 @@ impl ExecStream {
         self.reader.position()
     }
 
+    /// How many of the bytes handed on last will come again when it is resumed from [`ExecStream::position`].
+    pub fn unfinished_bytes(&self) -> usize {
+        self.reader.unfinished_bytes()
+    }
+
     /// Hands the next piece to `sink`; false when the output has ended.
     pub async fn next(&mut self, sink: impl FnMut(Stream, &[u8])) -> Result<bool, SandboxError> {
         let Some(frame) = self.body.frame().await else { return Ok(false) };

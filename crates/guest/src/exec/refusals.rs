@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use cofferdam_protocol::exec::RefusedCall;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 
 use crate::sys;
@@ -54,9 +55,14 @@ async fn answer(listener: AsyncFd<OwnedFd>, refusals: Rc<Refusals>) {
     while reports < REPORTS_MAX {
         let Ok(mut ready) = listener.readable().await else { return };
         for _ in 0..REPORTS_PER_TURN {
-            if !readable_now(listener.get_ref()) {
-                ready.clear_ready();
-                break;
+            match state(listener.get_ref()) {
+                PollFlags::IN => {}
+                flags if flags.is_empty() => {
+                    ready.clear_ready();
+                    break;
+                }
+                // Nobody is left who could call.
+                _ => return,
             }
             match sys::receive_seccomp_notification(&listener) {
                 Ok(notification) => {
@@ -73,11 +79,12 @@ async fn answer(listener: AsyncFd<OwnedFd>, refusals: Rc<Refusals>) {
     }
 }
 
-fn readable_now(listener: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+fn state(listener: &OwnedFd) -> PollFlags {
     let mut watched = [PollFd::new(listener, PollFlags::IN)];
-    poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
-        && watched[0].revents().contains(PollFlags::IN)
+    match poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) => watched[0].revents(),
+        Err(_) => PollFlags::ERR,
+    }
 }
 
 /// Names of the calls that people meet; others by number.

@@ -101,11 +101,13 @@ pub(super) fn sweep(plan: &CgroupPlan) {
     }
 }
 
-/// Removes what one guest may have left.
-pub(super) fn remove(plan: &CgroupPlan, guest_pid: u32, id: &str) {
-    for parent in parents(plan) {
-        let _ = fs::remove_dir(Path::new(parent).join(format!("{guest_pid}-{id}")));
-    }
+/// Removes what one guest may have left. False while something is still dying in it.
+pub(super) fn remove(plan: &CgroupPlan, guest_pid: u32, id: &str) -> bool {
+    let remove = |parent: &str| {
+        let removed = fs::remove_dir(Path::new(parent).join(format!("{guest_pid}-{id}")));
+        removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    parents(plan).into_iter().map(remove).fold(true, |all, removed| all && removed)
 }
 
 fn parents(plan: &CgroupPlan) -> Vec<&str> {

@@ -31,6 +31,10 @@ use ids::IdMap;
 pub use sandbox::Sandbox;
 pub use workspace::Workspace;
 
+/// Ten seconds for the processes of a killed guest to be collected by the system's first process.
+const REMOVE_ATTEMPTS: u32 = 1_000;
+const REMOVE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// How this process makes sandboxes.
 #[derive(Debug, Clone, Default)]
 pub struct LocalConfig {
@@ -207,12 +211,18 @@ struct Leftovers {
 }
 
 impl Leftovers {
-    fn remove(&self, guest_pid: Option<u32>, id: &str) {
+    /// A guest that ended in order has left nothing. Of one that was killed, processes may still be on their way out.
+    async fn remove(&self, guest_pid: Option<u32>, id: &str) {
         if let Some(directory) = &self.state_directory {
             let _ = fs::remove_dir_all(directory);
         }
         if let (Some(plan), Some(pid)) = (&self.cgroup, guest_pid) {
-            cgroup::remove(plan, pid, id);
+            for _ in 0..REMOVE_ATTEMPTS {
+                if cgroup::remove(plan, pid, id) {
+                    return;
+                }
+                tokio::time::sleep(REMOVE_INTERVAL).await;
+            }
         }
     }
 }

@@ -59,7 +59,7 @@ impl Sandbox {
             Err(error) => {
                 drop(control);
                 end(&mut child).await;
-                leftovers.remove(pid, &id);
+                leftovers.remove(pid, &id).await;
                 Err(error)
             }
         }
@@ -111,7 +111,7 @@ impl Sandbox {
             Some(child) => end(child).await,
             None => wait_until_unlocked(&self.leftovers).await,
         }
-        self.leftovers.remove(pid, &self.id);
+        self.leftovers.remove(pid, &self.id).await;
         Ok(())
     }
 }

@@ -55,3 +55,14 @@ impl Texts for Finished {
         }
     }
 }
+
+/// Asks until there is an answer. Tests wait for conditions; this only bounds how long a broken one waits.
+pub async fn until<T>(mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..2_000 {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the condition did not come true within 20 s");
+}
