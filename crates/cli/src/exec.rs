@@ -2,7 +2,9 @@
 //! process ends, and with an exit code that says what happened.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -172,12 +174,19 @@ async fn follow(client: &Client, request: &ExecRequest, tty: bool) -> Result<Exe
         tokio::spawn(async move { drop(feeding.stdin(&id, chunks).await) });
     }
     tokio::spawn(pass_signals(client.clone(), id.clone(), tty));
-    let (mut stdout, mut stderr) = (io::stdout().lock(), io::stderr().lock());
+    // Not through the standard library's stdout, which looks for line ends and holds back what follows them.
+    let own = |descriptor: io::Result<OwnedFd>| {
+        descriptor
+            .map(File::from)
+            .map_err(|error| Failure::new(exit_code::FAILED, format!("the output cannot be opened: {error}")))
+    };
+    let mut stdout = own(io::stdout().as_fd().try_clone_to_owned())?;
+    let mut stderr = own(io::stderr().as_fd().try_clone_to_owned())?;
     let mut broken = false;
     loop {
         let more = stream.next(|stream, data| {
             let written = match stream {
-                Stream::Stdout => stdout.write_all(data).and_then(|()| stdout.flush()),
+                Stream::Stdout => stdout.write_all(data),
                 Stream::Stderr => stderr.write_all(data),
             };
             broken |= written.is_err();

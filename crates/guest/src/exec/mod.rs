@@ -11,6 +11,7 @@
 //! DELETE /exec/{id}                its result is not needed any more
 //! ```
 
+mod buffers;
 mod output;
 pub mod refusals;
 mod run;
@@ -201,7 +202,16 @@ pub struct Follow {
 
 impl Follow {
     fn new(exec: Rc<Exec>, position: u64, keep: bool) -> Self {
+        let readers = &exec.log.readers;
+        readers.set(readers.get() + usize::from(!keep));
         Self { exec, position, keep, said_exit: false, waiting: None }
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        let readers = &self.exec.log.readers;
+        readers.set(readers.get() - usize::from(!self.keep));
     }
 }
 

@@ -2,7 +2,7 @@
 //! has acknowledged and what the command has written. A little of it is in memory, more in an unnamed spool file, and
 //! past that the command waits: its pipe is not read until somebody reads on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
-use cofferdam_protocol::output::{HEADER_BYTES, Stream, stream_header};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use tokio::sync::Notify;
 
@@ -32,6 +31,8 @@ pub struct OutputLog {
     pub grew: Notify,
     /// Something was acknowledged, so there may be room.
     pub shrank: Notify,
+    /// Those who acknowledge what they read by reading on.
+    pub readers: Cell<usize>,
     spool_directory: OwnedFd,
 }
 
@@ -59,7 +60,13 @@ pub enum Next {
 
 impl OutputLog {
     pub fn new(spool_directory: OwnedFd) -> Self {
-        Self { state: RefCell::default(), grew: Notify::new(), shrank: Notify::new(), spool_directory }
+        Self {
+            state: RefCell::default(),
+            grew: Notify::new(),
+            shrank: Notify::new(),
+            readers: Cell::default(),
+            spool_directory,
+        }
     }
 
     pub fn end(&self) -> u64 {
@@ -80,15 +87,17 @@ impl OutputLog {
         state.end - state.start < SPOOL_MAX_BYTES + REST_MAX_BYTES
     }
 
-    /// `frame` begins with room for a header, which is filled in here.
-    pub fn append(&self, stream: Stream, mut frame: bytes::BytesMut) -> io::Result<()> {
-        let payload = frame.len() - HEADER_BYTES;
-        frame[..HEADER_BYTES].copy_from_slice(&stream_header(stream, payload));
+    /// Memory is full, and a reader is there who will make room.
+    pub fn is_crowded(&self) -> bool {
+        self.readers.get() > 0 && self.state.borrow().memory_cost > MEMORY_MAX_BYTES
+    }
+
+    /// One frame, with its header.
+    pub fn append(&self, chunk: Bytes) -> io::Result<()> {
         let state = &mut *self.state.borrow_mut();
         if state.memory_cost > MEMORY_MAX_BYTES {
             self.spill(state)?;
         }
-        let chunk = frame.freeze();
         state.end += chunk.len() as u64;
         state.memory_cost += chunk.len() as u64 + CHUNK_OVERHEAD_BYTES;
         state.memory.push_back(chunk);

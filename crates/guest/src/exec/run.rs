@@ -5,19 +5,20 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use cofferdam_linux::channel;
 use cofferdam_protocol::exec::{ExecId, ExecOutcome, ExecRequest, ExecStatus, LimitHit, StartError, TerminalSize};
 use cofferdam_protocol::launch::{FromSpawner, Spawn, ToSpawner};
-use cofferdam_protocol::output::{FRAME_MAX_BYTES, HEADER_BYTES, Stream};
+use cofferdam_protocol::output::{HEADER_BYTES, Stream, stream_header};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
 use super::Shared;
+use super::buffers;
 use super::output::OutputLog;
 use super::refusals::Snapshot;
 use super::tree;
@@ -27,7 +28,15 @@ use crate::sys::{self, ChildEnd};
 /// Room in the pipe: a command that prints fast is switched to less often.
 const PIPE_BYTES: usize = 256 * 1024;
 /// Reads smaller than this are copied into a chunk of their own size instead of keeping the whole buffer.
-const SMALL_READ_BYTES: usize = 16 * 1024;
+const SMALL_READ_BYTES: usize = 64 * 1024;
+/// A command that prints this much...
+const BULK_BYTES: usize = 256 * 1024;
+/// ...in this time prints in bulk: ...
+const BULK_WINDOW: Duration = Duration::from_millis(10);
+/// ...its pipe is given this time to fill, because waking for each of its small writes costs more than moving them.
+const BULK_NAP: Duration = Duration::from_micros(50);
+/// How long a reader may take before output goes to the spool file instead of making the command wait.
+const READER_PATIENCE: Duration = Duration::from_millis(20);
 
 pub struct Exec {
     pub id: ExecId,
@@ -229,13 +238,20 @@ impl Exec {
     async fn move_output(self: &Rc<Self>, outputs: Outputs) {
         let pidfd = outputs.pidfd.clone();
         let mut sources: Vec<Source> = outputs.into_sources();
-        let mut buffer = BytesMut::new();
+        let mut buffer = buffers::take();
+        let (mut pace, mut patient) = (Pace::new(), true);
         let ended = loop {
             tokio::select! {
                 biased;
                 ready = next_ready(&sources), if !sources.is_empty() => {
-                    if self.log.has_room() {
+                    if patient && self.log.is_crowded() {
+                        // Somebody is reading: to wait for him is cheaper than to write a file and read it back.
+                        patient = tokio::time::timeout(READER_PATIENCE, self.log.shrank.notified()).await.is_ok();
+                    } else if self.log.has_room() {
+                        patient |= !self.log.is_crowded();
+                        let before = self.log.end();
                         self.take_from(&mut sources, ready, &mut buffer);
+                        pace.keep((self.log.end() - before) as usize).await;
                     } else {
                         tokio::select! {
                             () = self.log.shrank.notified() => {}
@@ -257,27 +273,26 @@ impl Exec {
             }
         }
         self.finish(self.judge(ended));
+        drop(buffer);
+        buffers::release();
         tokio::task::spawn_local(async move { discard(sources).await });
     }
 
     /// One read. False when there was nothing; a source that has ended is removed.
-    fn take_from(&self, sources: &mut Vec<Source>, index: usize, buffer: &mut BytesMut) -> bool {
-        buffer.resize(HEADER_BYTES + FRAME_MAX_BYTES, 0);
+    fn take_from(&self, sources: &mut Vec<Source>, index: usize, buffer: &mut Box<[u8]>) -> bool {
         match sources[index].try_read(&mut buffer[HEADER_BYTES..]) {
             Ok(0) => {
                 sources.remove(index);
                 false
             }
             Ok(length) => {
-                let stream = sources[index].stream;
+                buffer[..HEADER_BYTES].copy_from_slice(&stream_header(sources[index].stream, length));
                 let frame = if length < SMALL_READ_BYTES {
-                    BytesMut::from(&buffer[..HEADER_BYTES + length])
+                    Bytes::copy_from_slice(&buffer[..HEADER_BYTES + length])
                 } else {
-                    let mut full = std::mem::take(buffer);
-                    full.truncate(HEADER_BYTES + length);
-                    full
+                    buffers::freeze(std::mem::replace(buffer, buffers::take()), HEADER_BYTES + length)
                 };
-                if let Err(error) = self.log.append(stream, frame) {
+                if let Err(error) = self.log.append(frame) {
                     // The spool's disk is full: losing output in silence would be worse than ending the command.
                     *self.limit_hit.borrow_mut() = None;
                     self.finish(ExecOutcome::Lost { reason: format!("its output could not be kept: {error}") });
@@ -476,6 +491,33 @@ impl Source {
         match &self.end {
             End::Pipe(pipe) => pipe.poll_read_ready(context).is_ready(),
             End::Terminal(terminal) => terminal.poll_read_ready(context).is_ready(),
+        }
+    }
+}
+
+/// Notices output in bulk, and lets it collect.
+struct Pace {
+    since: Instant,
+    bytes: usize,
+    bulk: bool,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { since: Instant::now(), bytes: 0, bulk: false }
+    }
+
+    /// After each read.
+    async fn keep(&mut self, length: usize) {
+        self.bytes += length;
+        if self.since.elapsed() >= BULK_WINDOW {
+            *self = Self { bulk: self.bytes >= BULK_BYTES, ..Self::new() };
+        }
+        if self.bulk && length < PIPE_BYTES / 2 {
+            // First what was read goes on its way. The nap is of the whole guest: timers of its runtime are twenty
+            // times as coarse, and nobody notices so little.
+            tokio::task::yield_now().await;
+            std::thread::sleep(BULK_NAP);
         }
     }
 }
