@@ -34,7 +34,7 @@ pub struct ExecArguments {
     /// Set a limit: cpu, memory, processes, files, workspace, tmp or time, as in memory=512MiB
     #[arg(long, short = 'l', value_name = "NAME=VALUE")]
     limit: Vec<String>,
-    /// What it may reach: none, open, or names such as pypi.org, *.npmjs.org, example.org:443, separated by commas
+    /// What it may reach: none, open, or names such as example.org, *.example.org, example.org:443, with commas
     #[arg(long, short = 'n', value_name = "POLICY", default_value = "none")]
     net: String,
     /// Append every connection that was tried, with its verdict, to this file as JSON lines
@@ -279,7 +279,7 @@ fn report(status: &ExecStatus, refused: &Mutex<BTreeSet<String>>) -> u8 {
     match outcome {
         ExecOutcome::Exited { .. } => {}
         ExecOutcome::Signalled { signal: exit_code::SIGSYS } => say(
-            "killed: the program uses a system call interface that the sandbox forbids (32-bit or x32); use a 64-bit build of it",
+            "killed: the program uses a system call interface that the sandbox forbids (32-bit); use a 64-bit build of it",
         ),
         ExecOutcome::Signalled { signal } => say(&format!("ended by signal {signal}")),
         outcome => say(&format!("{outcome}{}", remedy(outcome))),

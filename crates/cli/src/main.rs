@@ -35,7 +35,10 @@ fn main() -> ExitCode {
         Command::Exec(arguments) => exec::main(*arguments),
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "cofferdam", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "cofferdam", &mut script);
+            // Whoever reads only the beginning is not an error worth a word.
+            let _ = std::io::Write::write_all(&mut std::io::stdout(), &script);
             ExitCode::SUCCESS
         }
     }

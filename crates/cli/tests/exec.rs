@@ -51,7 +51,7 @@ fn mistakes_end_in_one_sentence_and_a_code_of_their_own() {
         (
             &["--net", "http://x.org", "--", "true"],
             111,
-            "\"http://x.org\" is not a network pattern (the port is not a number from 1 to 65535); write none, open, or names such as example.org, *.example.org or example.org:443",
+            "\"http://x.org\" is not a network pattern (it is a URL, not a name); write none, open, or names such as example.org, *.example.org or example.org:443",
         ),
         (
             &["--workspace", "/no/such/place", "--", "true"],

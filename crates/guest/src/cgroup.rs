@@ -100,6 +100,10 @@ impl Cgroup {
         self.joins.iter().try_for_each(|mut file| file.write_all(b"0"))
     }
 
+    pub fn counts_processes(&self) -> bool {
+        self.process_events.is_some()
+    }
+
     pub fn limits_memory(&self) -> bool {
         self.memory_now.is_some()
     }

@@ -29,9 +29,13 @@ use crate::error::{Result, Step, StepError};
 use crate::server::Guest;
 use crate::{root, seal, server, spawner, sys};
 
+/// Threads that read and write large files and archives, so that nothing else waits for a disk.
+pub const FILE_THREADS_MAX: usize = 4;
+
 /// From the first message to the last breath.
 pub fn run(control: OwnedFd) -> Result<()> {
     let control = settle_descriptors(control)?;
+    let _ = rustix::thread::set_name(c"cofferdam-guest");
     // Signals typed at the launcher's terminal are the launcher's to handle.
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir("/");
@@ -44,7 +48,11 @@ pub fn run(control: OwnedFd) -> Result<()> {
     let _lock = lock;
     let outcome = prepare_sandbox(&prepare, &mut cgroup, &control);
     let outcome = outcome.and_then(|parts| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().step("starting")?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(FILE_THREADS_MAX)
+            .build()
+            .step("starting")?;
         let cgroup = Rc::new(std::mem::take(&mut cgroup));
         let tasks = tokio::task::LocalSet::new();
         tasks.block_on(&runtime, live(&prepare, parts, cgroup, &control))
@@ -110,7 +118,6 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) ->
     let network = File::open("/proc/self/ns/net").step("opening the network namespace")?;
     channel::send(&spawner, &ToSpawner::Network, &[network.as_fd()]).step("handing over the network namespace")?;
     sys::loopback_up().step("switching the loopback interface on")?;
-    rustix::thread::set_name(c"cofferdam-guest").step("naming this process")?;
     Ok(Parts { spawner, spawner_pidfd, spool_directory, listener })
 }
 

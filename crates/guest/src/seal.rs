@@ -25,11 +25,15 @@ const INOTIFY_INSTANCES: &str = "32";
 /// One per directory of a large project.
 const INOTIFY_WATCHES: &str = "65536";
 
+/// Guest, spawner, reaper, and the guest's threads for files, which are in the sandbox's user namespace as well.
+const OWN_PROCESSES: u64 = 3 + crate::launch::FILE_THREADS_MAX as u64;
+const GROUP_MARGIN: u64 = 64;
+
 /// policy/seccomp.json, compiled.
 static SYSTEM_CALLS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/seccomp.bpf"));
 
 /// Limits that the kernel keeps per process and that every command inherits.
-pub fn limit_resources(limits: &Limits) -> Result<()> {
+pub fn limit_resources(limits: &Limits, counted_by_group: bool) -> Result<()> {
     // Never above what this process may have itself: raising needs a privilege that the host may not give. Soft and
     // hard are the same: nothing inside can raise it.
     let set = |resource, value: u64| {
@@ -42,8 +46,9 @@ pub fn limit_resources(limits: &Limits) -> Result<()> {
     set(Resource::Memlock, 64 * 1024 * 1024).step("limiting locked memory")?;
     set(Resource::Msgqueue, 1024 * 1024).step("limiting message queues")?;
     // Counted per user *and* user namespace since Linux 5.14, so this is the sandbox's own number; guest, spawner
-    // and reaper are in it.
-    set(Resource::Nproc, limits.processes + 3).step("limiting processes")?;
+    // and reaper are in it. Where a control group counts, too, it is to be the one that says no, because it tells.
+    let own = if counted_by_group { GROUP_MARGIN } else { OWN_PROCESSES };
+    set(Resource::Nproc, limits.processes + own).step("limiting processes")?;
     Ok(())
 }
 

@@ -72,7 +72,7 @@ fn close_the_walls(
     let workspace = root::open_for_guest("/workspace")?;
     let processes = root::open_for_guest("/proc")?;
 
-    seal::limit_resources(&prepare.limits)?;
+    seal::limit_resources(&prepare.limits, cgroup.counts_processes())?;
     seal::empty_bounding_set()?;
     // Kept for the UTS namespace by which each command's processes are known; given up again before every execve.
     seal::drop_capabilities(CapabilitySet::SYS_ADMIN)?;

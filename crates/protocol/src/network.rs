@@ -122,6 +122,12 @@ impl FromStr for HostPattern {
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
         let wrong = |problem| PatternError { pattern: text.to_owned(), problem };
+        if text.contains('/') {
+            return Err(wrong("it is a URL, not a name"));
+        }
+        if matches!(text, "none" | "open") {
+            return Err(wrong("none and open stand alone, not in a list"));
+        }
         let (below, rest) = match text.strip_prefix("*.") {
             Some(rest) => (true, rest),
             None => (false, text),
@@ -133,9 +139,6 @@ impl FromStr for HostPattern {
         }
         if name.parse::<IpAddr>().is_ok() {
             return if below { Err(wrong("an address has no names below it")) } else { Ok(Self { name, below, port }) };
-        }
-        if name.contains("://") || name.contains('/') {
-            return Err(wrong("it is a URL, not a name"));
         }
         if name.contains('*') {
             return Err(wrong("a * may only stand for everything in front of the first dot, as in *.example.org"));
@@ -247,6 +250,7 @@ mod tests {
             "*.10.0.0.1",
             "x..org",
             "x,,y",
+            "open,x.org",
             "a\0b",
         ] {
             let error = text.parse::<NetworkPolicy>().unwrap_err().to_string();

@@ -119,7 +119,7 @@ fn parents(plan: &CgroupPlan) -> Vec<&str> {
     }
 }
 
-fn is_gone(pid: i32) -> bool {
+pub(super) fn is_gone(pid: i32) -> bool {
     let Some(pid) = rustix::process::Pid::from_raw(pid) else { return false };
     rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
 }

@@ -13,6 +13,7 @@ mod workspace;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -137,6 +138,10 @@ impl LocalRuntime {
         log: Option<ConnectionLog>,
     ) -> Result<Sandbox, SandboxError> {
         let missing = || SandboxError::NotFound { id: id.to_owned() };
+        // Only what `new_id` makes: it becomes part of a path.
+        if !id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
+            return Err(missing());
+        }
         let directory = self.state_directory.as_deref().ok_or_else(missing)?.join(id);
         let control = connect_control(&directory.join(CONTROL_SOCKET_NAME)).map_err(|_| missing())?;
         Sandbox::attach(id.to_owned(), control, network, log, directory).await
@@ -159,7 +164,7 @@ impl LocalRuntime {
     /// Removes what killed guests have left: state directories whose lock is free, control groups without a guest.
     fn sweep(&self) {
         for entry in self.state_directory.iter().flat_map(fs::read_dir).flatten().flatten() {
-            if !is_alive(&entry.path()) {
+            if !is_alive(&entry.path()) && !is_being_made(&entry.file_name()) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -186,19 +191,28 @@ impl Prepared {
     ) -> Result<Sandbox, SandboxError> {
         let Self { id, limits, guest } = self;
         debug_assert_eq!(limits, spec.limits, "limits are set when a sandbox is prepared");
-        let checked = spec.workspace.check()?;
-        let tree = match (&checked.directory, runtime.dedicated_id) {
-            (Some(directory), Some(_)) => Some(runtime.id_map.mount(directory.as_fd(), &runtime.program)?),
-            _ => None,
+        let leftovers = Leftovers {
+            state_directory: runtime.state_directory.as_ref().map(|parent| parent.join(&id)),
+            cgroup: runtime.cgroup.clone(),
+        };
+        let workspace = spec.workspace.check().and_then(|checked| {
+            let tree = match (&checked.directory, runtime.dedicated_id) {
+                (Some(directory), Some(_)) => Some(runtime.id_map.mount(directory.as_fd(), &runtime.program)?),
+                _ => None,
+            };
+            Ok((checked, tree))
+        });
+        let (checked, tree) = match workspace {
+            Ok(workspace) => workspace,
+            Err(error) => {
+                guest.discard(leftovers, &id).await;
+                return Err(error);
+            }
         };
         let network = !spec.network.is_none();
         let assign = Assign { workspace: checked.source, network, environment: runtime.host.environment(network) };
         let borrowed: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
         guest.say(&ToGuest::Assign(assign), &borrowed)?;
-        let leftovers = Leftovers {
-            state_directory: runtime.state_directory.as_ref().map(|parent| parent.join(&id)),
-            cgroup: runtime.cgroup.clone(),
-        };
         Sandbox::begin(id, guest, leftovers, &spec.network, log).await
     }
 }
@@ -242,6 +256,15 @@ impl GuestProcess {
         Ok(Self { child, control })
     }
 
+    /// Ends a guest whose sandbox is not wanted after all.
+    async fn discard(self, leftovers: Leftovers, id: &str) {
+        let Self { mut child, control } = self;
+        let pid = child.id();
+        drop(control);
+        sandbox::end(&mut child).await;
+        leftovers.remove(pid, id).await;
+    }
+
     fn say(&self, message: &ToGuest, descriptors: &[BorrowedFd<'_>]) -> Result<(), SandboxError> {
         channel::send(&self.control, message, descriptors).map_err(|_| SandboxError::Vanished)
     }
@@ -257,16 +280,22 @@ impl State {
     fn new(parent: &Path, id: &str) -> Result<Self, SandboxError> {
         let directory = parent.join(id);
         let wrong = |error| SandboxError::io(format!("making {}", directory.display()), error);
-        fs::create_dir_all(parent).map_err(wrong)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(wrong)?;
         // Made under another name and locked before it gets its own: a sweep never sees it unlocked.
         let unfinished = parent.join(format!(".{id}"));
-        fs::create_dir(&unfinished).map_err(wrong)?;
+        fs::DirBuilder::new().mode(0o700).create(&unfinished).map_err(wrong)?;
         let lock = fs::File::create(unfinished.join(LOCK_NAME)).map_err(wrong)?;
         let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         rustix::fs::flock(&lock, exclusive).map_err(|error| wrong(error.into()))?;
         fs::rename(&unfinished, &directory).map_err(wrong)?;
         Ok(Self { directory, lock })
     }
+}
+
+/// A directory that a living process has not finished yet; see [`State::new`] and [`LocalRuntime::new_id`].
+fn is_being_made(name: &OsStr) -> bool {
+    let maker = name.to_str().and_then(|name| name.strip_prefix('.')?.split('-').nth(1));
+    maker.and_then(|pid| i32::from_str_radix(pid, 16).ok()).is_some_and(|pid| !cgroup::is_gone(pid))
 }
 
 fn is_alive(state_directory: &Path) -> bool {

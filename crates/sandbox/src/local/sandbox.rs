@@ -42,9 +42,8 @@ impl Sandbox {
         network: &NetworkPolicy,
         log: Option<ConnectionLog>,
     ) -> Result<Self, SandboxError> {
-        let GuestProcess { mut child, control } = guest;
+        let GuestProcess { child, control } = guest;
         // The first connection is on its way before the guest is ready: its greeting waits in the socket.
-        let pid = child.id();
         let started = async {
             let stream = connect(&control)?;
             let (message, descriptors) = hear(&control).await?;
@@ -57,9 +56,7 @@ impl Sandbox {
                 Ok(Self { id, control, client, child: Some(child), leftovers, egress })
             }
             Err(error) => {
-                drop(control);
-                end(&mut child).await;
-                leftovers.remove(pid, &id).await;
+                GuestProcess { child, control }.discard(leftovers, &id).await;
                 Err(error)
             }
         }
@@ -145,7 +142,7 @@ fn start_egress(
     Ok(Some(tokio::spawn(egress.run(listener, std::future::pending()))))
 }
 
-async fn end(child: &mut Child) {
+pub(super) async fn end(child: &mut Child) {
     if tokio::time::timeout(END_TIMEOUT, child.wait()).await.is_err() {
         let _ = child.kill().await;
     }

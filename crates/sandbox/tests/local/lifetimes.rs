@@ -129,7 +129,7 @@ async fn a_leased_sandbox_outlives_its_launcher_and_is_attached_to() {
 
     // A new process would do exactly this; its start sweeps, and must not sweep the living.
     let second = leased_runtime(state.path());
-    assert_eq!(second.leased(), [name.clone()]);
+    assert_eq!(second.leased(), std::slice::from_ref(&name));
     let sandbox = second.attach(&name, &NetworkPolicy::None, None).await.unwrap();
     sh(&sandbox, "touch go").await;
     let stream = sandbox.client().exec(&id, &request, position, true).await.unwrap();
