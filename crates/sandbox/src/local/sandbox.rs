@@ -101,13 +101,16 @@ impl Sandbox {
             egress.abort();
         }
         let pid = self.guest_pid();
-        // A leased one has to be told; for a tied one the closed socket says it.
-        let _ = self.client.end().await;
+        // A leased one has to be told; for a tied one the closed socket says it. The answer is not waited for: what
+        // counts is the guest's end.
         drop(self.control);
-        match &mut self.child {
-            Some(child) => end(child).await,
-            None => wait_until_unlocked(&self.leftovers).await,
-        }
+        let ended = async {
+            match &mut self.child {
+                Some(child) => end(child).await,
+                None => wait_until_unlocked(&self.leftovers).await,
+            }
+        };
+        tokio::join!(async { drop(self.client.end().await) }, ended);
         self.leftovers.remove(pid, &self.id).await;
         Ok(())
     }
