@@ -131,7 +131,13 @@ async fn run(arguments: ExecArguments) -> Result<u8, Failure> {
     };
     let mut program = None;
     if let Some(language) = arguments.lang {
-        let loaded = Program::load(language, arguments.engine, &arguments.command, arguments.workspace.as_deref())?;
+        let loaded = Program::load(
+            language,
+            arguments.engine,
+            &arguments.command,
+            arguments.workspace.as_deref(),
+            arguments.cwd.is_none(),
+        )?;
         request.argv = loaded.argv.clone();
         program = Some(loaded);
     }

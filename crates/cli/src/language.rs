@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use cofferdam_linux::files::{RelativePath, Workspace};
 use cofferdam_protocol::exec::{ExecId, ExecOutcome, ExecRequest};
 use cofferdam_sandbox::client::{Client, RequestBody, WriteFile};
-use cofferdam_typescript::{preload, tree};
+use cofferdam_typescript::{inline, preload, tree};
 use tokio::sync::mpsc;
 
 use crate::exec::Failure;
@@ -58,6 +58,7 @@ impl Program {
         engine: Option<Engine>,
         command: &[String],
         workspace: Option<&Path>,
+        starts_in_workspace: bool,
     ) -> Result<Self, Failure> {
         let wrong = |message: String| Failure::new(SOURCE_WRONG, message);
         let Some((file, arguments)) = command.split_first() else {
@@ -86,8 +87,16 @@ impl Program {
         let mut preload = None;
         if language == Language::Typescript && matches!(engine, None | Some(Engine::Node)) {
             let compiled = compile(files, path.to_string())?;
-            argv.splice(1..1, [preload::preload_option(&compiled).to_owned(), PRELOAD_PATH.to_owned()]);
-            preload = Some(preload::preload_script(&compiled, "/workspace"));
+            match inline::inline_module(&compiled, "/workspace").filter(|_| starts_in_workspace) {
+                Some(code) => {
+                    let inline = ["node", "--input-type=module", "--eval", &code, "--"];
+                    argv = inline.into_iter().map(str::to_owned).collect();
+                }
+                None => {
+                    argv.splice(1..1, [preload::preload_option(&compiled).to_owned(), PRELOAD_PATH.to_owned()]);
+                    preload = Some(preload::preload_script(&compiled, "/workspace"));
+                }
+            }
         }
         argv.extend(arguments.iter().cloned());
         let upload = workspace.is_none().then(|| (path.as_bytes().to_vec(), source.into_bytes()));

@@ -120,11 +120,19 @@ fn languages_run_from_a_file() {
         assert_eq!(exec(&["--lang", language, &file(name), "a", "b"]).0, expected);
         assert_eq!(exec(&["--workspace", workspace, "--lang", language, name, "a", "b"]).0, expected);
     }
+    // A single module goes another, shorter way; it must not be seen.
+    write(
+        "alone.ts",
+        "import { basename } from 'node:path';\ntype Name = string;\nconst name: Name = basename(import.meta.url);\nconsole.log(name, process.argv.slice(1), import.meta.dirname ?? '/workspace');\nawait Promise.resolve();\nif (process.argv[3]) throw new Error('alone');\n",
+    );
+    let (stdout, stderr, _) = exec(&["--workspace", workspace, "--lang", "ts", "alone.ts", "a", "-b"]);
+    assert_eq!(stdout, "alone.ts [ '/workspace/alone.ts', 'a', '-b' ] /workspace\n", "{stderr}");
+    assert!(stderr.contains("/workspace/alone.ts:6:"), "{stderr}");
     // The line of the source is the line of the error, and nothing is left in the workspace.
     let (_, stderr, code) = exec(&["--workspace", workspace, "--lang", "ts", "main.ts", "fail"]);
     assert_eq!(code, Some(1));
     assert!(stderr.contains("/workspace/main.ts:8"), "{stderr}");
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 5);
     write("wrong.ts", "const x: number = ;\n");
     let (_, stderr, code) = exec(&["--workspace", workspace, "--lang", "typescript", "wrong.ts"]);
     assert_eq!(code, Some(113));

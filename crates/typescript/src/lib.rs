@@ -15,6 +15,7 @@ mod enums;
 mod error;
 mod facts;
 mod functions;
+pub mod inline;
 mod modules;
 mod namespaces;
 pub mod preload;
