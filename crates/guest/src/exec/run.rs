@@ -227,7 +227,13 @@ impl Exec {
     }
 
     pub async fn kill(&self) {
-        let tag = self.process.borrow().as_ref().map(|process| process.tag).filter(|_| self.is_running());
+        if self.is_running() {
+            self.end_tree().await;
+        }
+    }
+
+    async fn end_tree(&self) {
+        let tag = self.process.borrow().as_ref().map(|process| process.tag);
         if let Some(tag) = tag {
             tree::end(&self.shared.inside.processes, tag, &self.shared.spawner_turn).await;
         }
@@ -251,6 +257,12 @@ impl Exec {
                         patient |= !self.log.is_crowded();
                         let before = self.log.end();
                         self.take_from(&mut sources, ready, &mut buffer);
+                        if !self.is_running() {
+                            // Its output could not be kept.
+                            self.end_tree().await;
+                            let _ = wait(&pidfd).await;
+                            return;
+                        }
                         pace.keep((self.log.end() - before) as usize).await;
                     } else {
                         tokio::select! {
@@ -295,7 +307,7 @@ impl Exec {
                 if let Err(error) = self.log.append(frame) {
                     // The spool's disk is full: losing output in silence would be worse than ending the command.
                     *self.limit_hit.borrow_mut() = None;
-                    self.finish(ExecOutcome::Lost { reason: format!("its output could not be kept: {error}") });
+                    self.finish(ExecOutcome::Lost { reason: format!("its output could not be kept: {error}; free space for temporary files, or point TMPDIR elsewhere") });
                     sources.clear();
                     return false;
                 }
