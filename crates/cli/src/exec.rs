@@ -95,7 +95,12 @@ impl From<SandboxError> for Failure {
 pub fn main(arguments: ExecArguments) -> ExitCode {
     // One thread: the work is in the sandbox, and starting threads would cost a good part of its start-up.
     let code = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(arguments)),
+        Ok(runtime) => {
+            let code = runtime.block_on(run(arguments));
+            // A name that is still being resolved is nobody's concern any more.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => Err(Failure::new(exit_code::FAILED, format!("the runtime could not be started: {error}"))),
     };
     let code = code.unwrap_or_else(|failure| {
@@ -176,7 +181,7 @@ async fn follow(client: &Client, request: &ExecRequest, tty: bool) -> Result<Exe
     let mut stream = client.exec(&id, request, 0, false).await?;
     if request.stdin || tty {
         let (feeding, id) = (client.clone(), id.clone());
-        let chunks = read_input();
+        let chunks = read_input(tty && !terminal::stdin_is_terminal());
         tokio::spawn(async move { drop(feeding.stdin(&id, chunks).await) });
     }
     tokio::spawn(pass_signals(client.clone(), id.clone(), tty));
@@ -209,8 +214,10 @@ async fn follow(client: &Client, request: &ExecRequest, tty: bool) -> Result<Exe
     Ok(stream.finish()?)
 }
 
-/// Standard input, read by a thread that is simply left behind at the end.
-fn read_input() -> mpsc::Receiver<io::Result<Bytes>> {
+/// Standard input, read by a thread that is simply left behind at the end. A terminal inside has no other end of input
+/// than the character for it.
+fn read_input(end_with_character: bool) -> mpsc::Receiver<io::Result<Bytes>> {
+    const END_OF_TRANSMISSION: &[u8] = b"\x04";
     let (sender, receiver) = mpsc::channel(4);
     std::thread::spawn(move || {
         let mut buffer = vec![0; INPUT_BYTES];
@@ -218,6 +225,9 @@ fn read_input() -> mpsc::Receiver<io::Result<Bytes>> {
             if sender.blocking_send(Ok(Bytes::copy_from_slice(&buffer[..length]))).is_err() {
                 return;
             }
+        }
+        if end_with_character {
+            let _ = sender.blocking_send(Ok(Bytes::from_static(END_OF_TRANSMISSION)));
         }
     });
     receiver

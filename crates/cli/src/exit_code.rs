@@ -36,7 +36,7 @@ pub fn of_outcome(outcome: &ExecOutcome) -> u8 {
     match outcome {
         ExecOutcome::Exited { code } => *code as u8,
         ExecOutcome::Signalled { signal: SIGSYS } => FORBIDDEN_CALL,
-        ExecOutcome::Signalled { signal } => 128 + *signal as u8,
+        ExecOutcome::Signalled { signal } => 128 | (*signal as u8 & 127),
         ExecOutcome::Killed { by: LimitHit::Memory { .. } } => MEMORY_LIMIT,
         ExecOutcome::Killed { by: LimitHit::Time { .. } } => TIME_LIMIT,
         ExecOutcome::Killed { by: LimitHit::Workspace { .. } } => WORKSPACE_LIMIT,

@@ -143,10 +143,26 @@ fn languages_run_from_a_file() {
 fn a_terminal_is_offered_and_a_pipe_that_closes_ends_the_command() {
     let (stdout, _, code) = exec(&["--tty", "--", "sh", "-c", "tty; echo $TERM"]);
     assert_eq!((stdout.as_str(), code), ("/dev/pts/0\r\nxterm-256color\r\n", Some(0)));
+    let script = format!("echo typed | {} exec -t -- cat", env!("CARGO_BIN_EXE_cofferdam"));
+    let output = Command::new("timeout").args(["60", "bash", "-c", &script]).output().unwrap();
+    assert_eq!((text(output.stdout).as_str(), output.status.code()), ("typed\r\ntyped\r\n", Some(0)));
     // `yes | head`: the writer must end when nobody reads any more.
     let script = format!("{} exec -- yes | head -n 1", env!("CARGO_BIN_EXE_cofferdam"));
     let output = Command::new("timeout").args(["60", "bash", "-c", &script]).output().unwrap();
     assert_eq!((text(output.stdout).as_str(), output.status.code()), ("y\n", Some(0)));
+}
+
+/// What the launcher's own parents had open must not be open inside.
+#[test]
+fn descriptors_of_the_caller_stay_outside() {
+    let script = format!(
+        "exec 3</etc/passwd 4</etc/passwd 7</etc/passwd; {} exec -- sh -c 'ls /proc/self/fd; cat <&3'",
+        env!("CARGO_BIN_EXE_cofferdam")
+    );
+    let output = Command::new("bash").args(["-c", &script]).stdin(Stdio::null()).output().unwrap();
+    // 0 to 2, and the directory that ls itself reads.
+    assert_eq!(text(output.stdout), "0\n1\n2\n3\n");
+    assert_ne!(output.status.code(), Some(0), "descriptor 3 was there");
 }
 
 #[test]

@@ -42,7 +42,12 @@ pub async fn route(workspace: &Workspace, resource: &str, path: &str, request: R
     match (request.method().as_str(), resource) {
         ("GET", "files") => read(workspace, &path, &request),
         ("PUT", "files") => write(workspace, &path, request).await,
-        ("DELETE", "files") => json(&workspace.remove(&path, flag("recursive")).map_err(problem)?),
+        ("DELETE", "files") => {
+            // A tree may be large, and somebody inside may be adding to it.
+            let (workspace, recursive) = (workspace.try_clone().map_err(problem)?, flag("recursive"));
+            let removed = tokio::task::spawn_blocking(move || workspace.remove(&path, recursive)).await;
+            json(&removed.map_err(broken)?.map_err(problem)?)
+        }
         ("GET", "stat") => json(&workspace.stat(&path, flag("follow")).map_err(problem)?),
         ("GET", "list") => json(&workspace.list(&path).map_err(problem)?),
         ("GET", "tree") => {

@@ -36,6 +36,10 @@ pub const FILE_THREADS_MAX: usize = 4;
 pub fn run(control: OwnedFd) -> Result<()> {
     let control = settle_descriptors(control)?;
     let _ = rustix::thread::set_name(c"cofferdam-guest");
+    // Results that wait to be acknowledged and transfers hold descriptors; commands get a limit of their own.
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = rustix::process::Rlimit { current: files.maximum, maximum: files.maximum };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, most);
     // Signals typed at the launcher's terminal are the launcher's to handle.
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir("/");
@@ -44,18 +48,19 @@ pub fn run(control: OwnedFd) -> Result<()> {
         return Err(io::Error::from(io::ErrorKind::InvalidData)).step("reading the launcher's first message");
     };
     let mut cgroup = Cgroup::default();
-    // A leased sandbox's lock, taken by the launcher: held until this process ends.
-    let _lock = lock;
-    let outcome = prepare_sandbox(&prepare, &mut cgroup, &control);
+    // `lock` is a leased sandbox's, taken by the launcher: held until this process ends.
+    let outcome = prepare_sandbox(&prepare, &mut cgroup, &control, &lock);
+    let cgroup = Rc::new(cgroup);
     let outcome = outcome.and_then(|parts| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(FILE_THREADS_MAX)
             .build()
             .step("starting")?;
-        let cgroup = Rc::new(std::mem::take(&mut cgroup));
-        let tasks = tokio::task::LocalSet::new();
-        tasks.block_on(&runtime, live(&prepare, parts, cgroup, &control))
+        let lived = tokio::task::LocalSet::new().block_on(&runtime, live(&prepare, parts, cgroup.clone(), &control));
+        // Threads that are still reading files end with the process; nobody waits for them.
+        runtime.shutdown_background();
+        lived
     });
     if let Err(error) = &outcome {
         let _ = channel::send(&control, &FromGuest::Failed(error.to_failure()), &[]);
@@ -72,7 +77,7 @@ struct Parts {
     listener: Option<OwnedFd>,
 }
 
-fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) -> Result<Parts> {
+fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd, lock: &[OwnedFd]) -> Result<Parts> {
     // 1. With the launcher's rights.
     if let Some(plan) = &prepare.cgroup {
         *cgroup = Cgroup::create(plan, &prepare.id, &prepare.limits)?;
@@ -105,8 +110,8 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd) ->
         sys::Forked::Child => {
             drop(spawner);
             // What belongs to the guest alone; everything else is closed by execve.
-            for descriptor in [control.as_fd(), spool_directory.as_fd()] {
-                close_copy(descriptor);
+            for descriptor in [control, &spool_directory].into_iter().chain(lock).chain(&listener) {
+                close_copy(descriptor.as_fd());
             }
             spawner::run(prepare, cgroup, trees, theirs, own_pid)
         }
@@ -184,8 +189,9 @@ async fn serve(
         }
         (answer, _) => return Err(unexpected(answer)),
     };
-    // Reading what a command is marked with may need this; nothing else is needed any more.
-    seal::drop_capabilities(CapabilitySet::SYS_PTRACE)?;
+    // Reading what a command is marked with may need the one, counting the files in directories that nobody may read
+    // the other; nothing else is needed any more.
+    seal::drop_capabilities(CapabilitySet::SYS_PTRACE | CapabilitySet::DAC_READ_SEARCH)?;
     let guest = Guest::new(server::Inside {
         limits: prepare.limits,
         temporary_workspace: assign.workspace == cofferdam_protocol::launch::WorkspaceSource::Temporary,
@@ -193,7 +199,7 @@ async fn serve(
         workspace,
         processes,
         refusals,
-        spool_directory,
+        spool_directory: Rc::new(spool_directory),
         spawner,
         cgroup: life.cgroup.clone(),
     })
@@ -212,12 +218,14 @@ async fn until_the_end(
     listener: Option<OwnedFd>,
     proxy: Option<TcpListener>,
 ) -> Result<()> {
-    let watch_death = guest.clone();
-    let reaper = sys::watch(life.reaper.try_clone().step("watching the reaper")?).step("watching the reaper")?;
-    tokio::task::spawn_local(async move {
-        let _ = reaper.readable().await;
-        watch_death.sandbox_died();
-    });
+    for process in [&life.reaper, &life.spawner] {
+        let process = process.try_clone().and_then(sys::watch).step("watching the sandbox's own processes")?;
+        let guest = guest.clone();
+        tokio::task::spawn_local(async move {
+            let _ = process.readable().await;
+            guest.sandbox_died();
+        });
+    }
     if let Some(listener) = listener {
         let listener = sys::watch(listener).step("listening")?;
         tokio::task::spawn_local(accept_launchers(guest.clone(), listener, proxy));
@@ -327,18 +335,14 @@ fn open_proxy(assign: &Assign) -> Result<Option<TcpListener>> {
 
 /// Moves the control socket away from descriptor 0 and closes whatever else was inherited.
 fn settle_descriptors(control: OwnedFd) -> Result<OwnedFd> {
+    // SAFETY: closes descriptors that nothing in this process owns: it has just started, and owns 0 to 2. Whatever
+    // else is open came from the launcher's own parents, and would go on to the commands.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     let moved = rustix::io::fcntl_dupfd_cloexec(&control, 3).step("moving the control socket")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).step("opening /dev/null")?;
     let mut standard = control;
     rustix::io::dup2(&null, &mut standard).step("closing standard input")?;
     std::mem::forget(standard);
-    // SAFETY: closes descriptors that nothing in this process owns: it has just started, and has only 0 to 2, the
-    // control socket and /dev/null.
-    unsafe {
-        use std::os::fd::AsRawFd;
-        let first = moved.as_raw_fd().max(null.as_raw_fd()) + 1;
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, 0);
-    }
     Ok(moved)
 }
 

@@ -3,7 +3,7 @@
 //! in its namespace.
 
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::thread::CapabilitySet;
 
@@ -13,6 +13,7 @@ use crate::{root, seal};
 /// Mounts /proc, reports through `ready` (a byte, or the text of what failed), and reaps.
 /// `guest` is the socket to the guest, looked at once: closed means that the guest died before it could be watched.
 pub fn run(ready: OwnedFd, guest: OwnedFd) -> ! {
+    close_all_but(ready.as_raw_fd(), guest.as_raw_fd());
     let mut ready = std::fs::File::from(ready);
     let prepared = prepare(guest);
     let report = match &prepared {
@@ -25,6 +26,18 @@ pub fn run(ready: OwnedFd, guest: OwnedFd) -> ! {
         std::process::exit(1);
     }
     reap()
+}
+
+/// The spawner had a good deal open when it was forked, the host's root directory among it. This process can be seen
+/// from inside, so it must not have it.
+fn close_all_but(one: RawFd, other: RawFd) {
+    let (low, high) = (one.min(other), one.max(other));
+    for (first, last) in [(3, low - 1), (low + 1, high - 1), (high + 1, RawFd::MAX)] {
+        if first <= last {
+            // SAFETY: closes copies of descriptors whose owners are in frames that this process never returns to.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
 }
 
 fn prepare(guest: OwnedFd) -> Result<()> {

@@ -134,9 +134,11 @@ pub fn mount_proc() -> Result<()> {
 
 /// Hides and closes what the sandbox's own /proc would still show or accept.
 pub fn mask_proc() -> Result<()> {
-    // What anybody may read and what tells about the host's users; the rest is root's, and root is not mapped here.
-    for path in ["/proc/keys", "/proc/key-users"] {
-        match rustix::mount::mount_bind("/dev/null", path) {
+    // What anybody may read and what tells about the host, its users and its kernel; the rest is root's, and root is
+    // not mapped here.
+    const HIDDEN: &[&str] = &["keys", "key-users", "cmdline", "interrupts", "kallsyms", "config.gz"];
+    for path in HIDDEN.iter().map(|name| format!("/proc/{name}")) {
+        match rustix::mount::mount_bind("/dev/null", &path) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
             Err(error) => return Err(error).step_with(|| format!("masking {path}")),
         }

@@ -16,7 +16,7 @@ use crate::error::{Result, Step};
 use crate::sys;
 
 /// Where commands may write. Everything else is for reading; the mounts say the same, this says it again.
-const WRITABLE: &[&str] = &["/workspace", "/app", "/tmp", "/var/tmp", "/run", "/home/agent", "/dev/shm", "/dev/mqueue"];
+const WRITABLE: &[&str] = &["/workspace", "/app", "/tmp", "/var/tmp", "/run", "/home/agent", "/dev/shm"];
 /// Devices may be written to, and be told things (`ioctl`), but nothing can be made beside them.
 const DEVICES: &[&str] = &["/dev"];
 

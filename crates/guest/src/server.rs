@@ -29,7 +29,7 @@ use crate::exec::{Execs, Follow};
 use crate::{files, usage};
 
 /// A JSON request: an exec with the largest arguments, escaped.
-const JSON_MAX_BYTES: usize = 1024 * 1024;
+const JSON_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Streams at once on one connection: commands followed, files transferred and watched.
 const STREAMS_MAX: u32 = 256;
 /// Frames and windows sized for throughput of output; a connection buffers at most one window.
@@ -92,7 +92,7 @@ pub struct Inside {
     /// The sandbox's own /proc.
     pub processes: OwnedFd,
     pub refusals: Option<OwnedFd>,
-    pub spool_directory: OwnedFd,
+    pub spool_directory: Rc<OwnedFd>,
     pub spawner: AsyncFd<OwnedFd>,
     pub cgroup: Rc<Cgroup>,
 }
@@ -145,7 +145,7 @@ impl Guest {
         let reason = if self.cgroup.memory_kills() > 0 {
             "the sandbox ran out of memory as a whole; raise --limit memory"
         } else {
-            "the sandbox's first process ended"
+            "one of the sandbox's own processes ended"
         };
         self.execs.all_lost(reason);
     }

@@ -291,6 +291,8 @@ fn become_command(plan: &mut ChildPlan) -> std::result::Result<(), (ChildStep, c
         for (target, source) in plan.stdio.iter().enumerate() {
             check(ChildStep::Descriptors, libc::dup2(*source, target as c_int))?;
         }
+        // All others are marked already; this holds whatever is forgotten one day.
+        libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
         check(ChildStep::WorkingDirectory, libc::chdir(plan.cwd.as_ptr()))?;
         check(ChildStep::Capabilities, drop_all_capabilities())?;
         check(ChildStep::Siblings, forbid_siblings())?;
@@ -371,12 +373,18 @@ fn candidates(command: &str, path: &str) -> Vec<CString> {
     directories.filter_map(|directory| CString::new(format!("{directory}/{command}")).ok()).collect()
 }
 
+/// Names go into a sentence; a hundred kilobytes of one help nobody.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 1_000;
+    if text.chars().count() <= MOST { text.to_owned() } else { text.chars().take(MOST).chain(['…']).collect() }
+}
+
 fn explain(spawn: &Spawn, step: ChildStep, errno: c_int) -> StartError {
-    let command = spawn.argv[0].clone();
+    let command = shortened(&spawn.argv[0]);
     let detail = io::Error::from_raw_os_error(errno).to_string();
     match (step, errno) {
         (ChildStep::Execute, libc::ENOENT | libc::ENOTDIR) if !command.contains('/') => {
-            StartError::NotFound { command, path: spawn.path.clone() }
+            StartError::NotFound { command, path: shortened(&spawn.path) }
         }
         (ChildStep::Execute, libc::ENOEXEC) => StartError::NotExecutable {
             command,
@@ -391,7 +399,7 @@ fn explain(spawn: &Spawn, step: ChildStep, errno: c_int) -> StartError {
             detail: "there is no such file in the sandbox, or the interpreter it names is missing".to_owned(),
         },
         (ChildStep::Execute, _) => StartError::NotExecutable { command, detail },
-        (ChildStep::WorkingDirectory, _) => StartError::WorkingDirectory { cwd: spawn.cwd.clone(), detail },
+        (ChildStep::WorkingDirectory, _) => StartError::WorkingDirectory { cwd: shortened(&spawn.cwd), detail },
         (step, _) => StartError::Other { step: format!("{step:?}"), detail },
     }
 }

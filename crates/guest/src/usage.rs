@@ -9,7 +9,6 @@ use rustix::fs::{Dir, Mode, OFlags};
 use crate::cgroup::Cgroup;
 use crate::sys;
 
-const PAGE_BYTES: u64 = 4096;
 /// USER_HZ, which is the same on every architecture that Linux has today.
 const TICK_MS: u64 = 10;
 
@@ -84,5 +83,5 @@ pub fn read_text(processes: &OwnedFd, path: &str) -> Option<String> {
 fn private_bytes(statm: &str) -> u64 {
     let mut fields = statm.split_whitespace().skip(1).filter_map(|field| field.parse::<u64>().ok());
     let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
-    resident.saturating_sub(shared) * PAGE_BYTES
+    resident.saturating_sub(shared) * rustix::param::page_size() as u64
 }

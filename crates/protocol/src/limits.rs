@@ -106,7 +106,7 @@ pub const LIMITS: &[LimitDefinition] = &[
     LimitDefinition {
         name: "tmp",
         unit: Unit::Bytes,
-        help: "size of /tmp, /home/agent and /dev/shm together; it is memory",
+        help: "size of /tmp, /home/agent, /dev/shm, /run and /var/tmp together; it is memory",
         range: (64 * KIB, 1024 * GIB),
         field: |l| &mut l.tmp_bytes,
     },

@@ -25,6 +25,8 @@ use crate::SandboxError;
 
 /// A listing of 50,000 entries with long names; more is not an answer but an attack.
 const JSON_MAX_BYTES: usize = 64 * 1024 * 1024;
+/// What [`Client::run`] collects.
+const RUN_MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// The sentence that comes with a refusal.
 const MESSAGE_MAX_BYTES: usize = 16 * 1024;
 /// Windows and frames sized for the throughput of output, see the guest's own.
@@ -90,15 +92,23 @@ impl Client {
         Ok(ExecStream { body: response.into_body(), reader: FrameReader::starting_at(position) })
     }
 
-    /// Runs a command to its end and collects what it printed. For outputs known to be small.
+    /// Runs a command to its end and collects what it printed, as long as that is small.
     pub async fn run(&self, id: &ExecId, request: &ExecRequest) -> Result<Finished, SandboxError> {
-        let stream = self.exec(id, request, 0, false).await?;
+        let mut stream = self.exec(id, request, 0, false).await?;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let sink = |stream: Stream, data: &[u8]| match stream {
+        let mut sink = |stream: Stream, data: &[u8]| match stream {
             Stream::Stdout => stdout.extend_from_slice(data),
             Stream::Stderr => stderr.extend_from_slice(data),
         };
-        let status = stream.follow(sink).await?;
+        while stream.next(&mut sink).await? {
+            if stream.position() > RUN_MAX_BYTES {
+                self.kill(id).await?;
+                return Err(SandboxError::Connection(
+                    "the command printed more than 64 MiB; follow it instead".to_owned(),
+                ));
+            }
+        }
+        let status = stream.finish()?;
         Ok(Finished { stdout, stderr, status })
     }
 

@@ -43,8 +43,8 @@ impl Pool {
             self.shared.taken.notify_one();
             if let Some(prepared) = prepared {
                 match prepared.assign(runtime, spec, log.clone()).await {
-                    // It died while it waited: a reason to make a new one, not to fail.
-                    Err(SandboxError::Vanished) => {}
+                    // It died, or failed, while it waited: a reason to make a new one, not to fail.
+                    Err(SandboxError::Vanished | SandboxError::Launch(_)) => {}
                     assigned => return assigned,
                 }
             }
@@ -77,7 +77,7 @@ async fn refill(shared: Arc<Shared>) {
                 // Whoever takes from an empty pool makes its own and sees the reason.
                 Err(_) => break,
             }
-            // One at a time: preparing must not take the processor from those who are being served.
+            // Between two, those who are being served have their turn.
             tokio::task::yield_now().await;
         }
         shared.taken.notified().await;

@@ -52,7 +52,6 @@ pub struct Shared {
     /// One request to the spawner at a time: its answers carry no names.
     pub spawner_turn: tokio::sync::Mutex<()>,
     pub dead: RefCell<Option<String>>,
-    pub running: Cell<usize>,
     pub memory_peak: Cell<u64>,
 }
 
@@ -63,7 +62,6 @@ impl Execs {
             refusals,
             spawner_turn: tokio::sync::Mutex::new(()),
             dead: RefCell::default(),
-            running: Cell::default(),
             memory_peak: Cell::default(),
         };
         Self { shared: Rc::new(shared), table: RefCell::default() }
@@ -176,7 +174,12 @@ async fn feed(exec: Rc<Exec>, request: Request<Incoming>) -> Answer {
     let Some(mut stdin) = exec.take_stdin().await else {
         return Err(Problem::new(StatusCode::CONFLICT, "the command's standard input is closed, or in use"));
     };
-    while let Some(frame) = body.frame().await {
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            () = exec.ended() => return json(&()),
+        };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
         if let Ok(data) = frame.into_data() {
             // A command that has closed its input, or ended, wants no more: not the sender's fault.

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -33,7 +34,7 @@ pub struct OutputLog {
     pub shrank: Notify,
     /// Those who acknowledge what they read by reading on.
     pub readers: Cell<usize>,
-    spool_directory: OwnedFd,
+    spool_directory: Rc<OwnedFd>,
 }
 
 #[derive(Default)]
@@ -59,7 +60,7 @@ pub enum Next {
 }
 
 impl OutputLog {
-    pub fn new(spool_directory: OwnedFd) -> Self {
+    pub fn new(spool_directory: Rc<OwnedFd>) -> Self {
         Self {
             state: RefCell::default(),
             grew: Notify::new(),
@@ -109,7 +110,7 @@ impl OutputLog {
     fn spill(&self, state: &mut State) -> io::Result<()> {
         if state.spool.is_none() {
             let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&self.spool_directory, ".", flags, Mode::from_raw_mode(0o600))?;
+            let file = rustix::fs::openat(self.spool_directory.as_fd(), ".", flags, Mode::from_raw_mode(0o600))?;
             state.spool = Some(File::from(file));
             state.punched = state.start;
         }
@@ -133,6 +134,9 @@ impl OutputLog {
     /// What stands at `position`. Chunks in memory are handed out whole frames at a time.
     pub fn read(&self, position: u64) -> io::Result<Next> {
         let state = self.state.borrow();
+        if position < state.start {
+            return Err(io::Error::other("output that was acknowledged is gone; read on from a later position"));
+        }
         if position >= state.end {
             return Ok(if state.ended { Next::End } else { Next::Wait });
         }

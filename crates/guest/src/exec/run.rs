@@ -80,7 +80,7 @@ pub enum StdinWriter {
 impl Exec {
     pub fn start(shared: Rc<Shared>, id: ExecId, request: ExecRequest) -> io::Result<Rc<Self>> {
         let exec = Rc::new(Self {
-            log: OutputLog::new(shared.inside.spool_directory.try_clone()?),
+            log: OutputLog::new(shared.inside.spool_directory.clone()),
             outcome: RefCell::default(),
             limit_hit: RefCell::default(),
             process: RefCell::default(),
@@ -114,14 +114,12 @@ impl Exec {
             Ok(outputs) => outputs,
             Err(error) => return self.finish(ExecOutcome::NotStarted { error }),
         };
-        self.shared.running.set(self.shared.running.get() + 1);
         super::watch::begin(&self.shared, &self);
         let deadline = self.watch_time();
         self.move_output(outputs).await;
         if let Some(deadline) = deadline {
             deadline.abort();
         }
-        self.shared.running.set(self.shared.running.get() - 1);
     }
 
     /// Asks the spawner, and takes over what comes back.
@@ -324,7 +322,7 @@ impl Exec {
 
     fn judge(&self, ended: io::Result<ChildEnd>) -> ExecOutcome {
         let cgroup = &self.shared.inside.cgroup;
-        self.process_limit_hits.set(cgroup.process_limit_hits() - self.process_limit_hits_before);
+        self.process_limit_hits.set(cgroup.process_limit_hits().saturating_sub(self.process_limit_hits_before));
         if let Some(by) = self.limit_hit.borrow().clone() {
             return ExecOutcome::Killed { by };
         }

@@ -43,11 +43,17 @@ const PASSES_FOR_NEWBORNS: usize = 100;
 
 /// True when nothing with this mark is left. `spawner_turn` is taken while a command is being started.
 pub async fn end(processes: &OwnedFd, tag: u64, spawner_turn: &tokio::sync::Mutex<()>) -> bool {
+    // Held, so that the number of the namespace stays this command's until nothing of it is left.
+    let mut pin: Option<OwnedFd> = None;
     for pass in 0..PASSES_MAX {
         let spare_hidden = pass < PASSES_FOR_NEWBORNS && spawner_turn.try_lock().is_err();
         let (members, spared) = members(processes, tag, spare_hidden);
         if members.is_empty() && !spared {
             return true;
+        }
+        if pin.is_none() {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            pin = members.iter().find_map(|member| rustix::fs::openat(member, "ns/uts", flags, Mode::empty()).ok());
         }
         // Stopped first, so that none forks while its siblings are being killed; killing includes the stopped.
         for signal in [libc::SIGSTOP, libc::SIGKILL] {

@@ -36,6 +36,9 @@ pub use workspace::Workspace;
 const REMOVE_ATTEMPTS: u32 = 1_000;
 const REMOVE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
 
+/// A sandbox takes milliseconds to start, and on a machine with hundreds of others starting perhaps a second.
+const START_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// How this process makes sandboxes.
 #[derive(Debug, Clone, Default)]
 pub struct LocalConfig {
@@ -156,7 +159,7 @@ impl LocalRuntime {
     pub fn leased(&self) -> Vec<String> {
         let entries = self.state_directory.iter().flat_map(fs::read_dir).flatten().flatten();
         entries
-            .filter(|entry| is_alive(&entry.path()))
+            .filter(|entry| is_id(&entry.file_name()) && is_alive(&entry.path()))
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect()
     }
@@ -164,7 +167,8 @@ impl LocalRuntime {
     /// Removes what killed guests have left: state directories whose lock is free, control groups without a guest.
     fn sweep(&self) {
         for entry in self.state_directory.iter().flat_map(fs::read_dir).flatten().flatten() {
-            if !is_alive(&entry.path()) && !is_being_made(&entry.file_name()) {
+            let ours = is_id(&entry.file_name()) && !is_being_made(&entry.file_name());
+            if ours && !is_alive(&entry.path()) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -212,7 +216,10 @@ impl Prepared {
         let network = !spec.network.is_none();
         let assign = Assign { workspace: checked.source, network, environment: runtime.host.environment(network) };
         let borrowed: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
-        guest.say(&ToGuest::Assign(assign), &borrowed)?;
+        if let Err(error) = guest.say(&ToGuest::Assign(assign), &borrowed) {
+            guest.discard(leftovers, &id).await;
+            return Err(error);
+        }
         Sandbox::begin(id, guest, leftovers, &spec.network, log).await
     }
 }
@@ -292,6 +299,13 @@ impl State {
     }
 }
 
+/// Whether [`LocalRuntime::new_id`] could have made this name. Nothing else in the directory is touched.
+fn is_id(name: &OsStr) -> bool {
+    let is_hex = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts = name.to_str().map(|name| name.strip_prefix('.').unwrap_or(name).split('-').collect::<Vec<_>>());
+    parts.is_some_and(|parts| parts.len() == 3 && parts.into_iter().all(is_hex))
+}
+
 /// A directory that a living process has not finished yet; see [`State::new`] and [`LocalRuntime::new_id`].
 fn is_being_made(name: &OsStr) -> bool {
     let maker = name.to_str().and_then(|name| name.strip_prefix('.')?.split('-').nth(1));
@@ -313,7 +327,8 @@ fn connect_control(path: &Path) -> std::io::Result<OwnedFd> {
 /// The guest's next message, without blocking the runtime: a starting guest takes some milliseconds.
 async fn hear(control: &OwnedFd) -> Result<(FromGuest, Vec<OwnedFd>), SandboxError> {
     let socket = control.try_clone().map_err(|error| SandboxError::io("listening to the guest", error))?;
-    sandbox::readable(&socket).await.map_err(|error| SandboxError::io("listening to the guest", error))?;
+    let heard = tokio::time::timeout(START_TIMEOUT, sandbox::readable(&socket)).await;
+    heard.map_err(|_| SandboxError::Vanished)?.map_err(|error| SandboxError::io("listening to the guest", error))?;
     channel::receive(&socket).map_err(|_| SandboxError::Vanished)
 }
 

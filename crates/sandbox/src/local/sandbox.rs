@@ -31,7 +31,17 @@ pub struct Sandbox {
     /// Absent for a sandbox of an earlier process.
     child: Option<Child>,
     leftovers: Leftovers,
-    egress: Option<JoinHandle<()>>,
+    _egress: Option<EgressTask>,
+}
+
+/// The proxy, which ends with whoever holds this.
+#[derive(Debug)]
+struct EgressTask(JoinHandle<()>);
+
+impl Drop for EgressTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Sandbox {
@@ -47,14 +57,11 @@ impl Sandbox {
         let started = async {
             let stream = connect(&control)?;
             let (message, descriptors) = hear(&control).await?;
-            let proxy = ready(message, descriptors)?;
-            Ok((Client::over(stream).await?, proxy))
+            let egress = start_egress(ready(message, descriptors)?, network, log)?;
+            Ok((Client::over(stream).await?, egress))
         };
         match started.await {
-            Ok((client, proxy)) => {
-                let egress = start_egress(proxy, network, log)?;
-                Ok(Self { id, control, client, child: Some(child), leftovers, egress })
-            }
+            Ok((client, egress)) => Ok(Self { id, control, client, child: Some(child), leftovers, _egress: egress }),
             Err(error) => {
                 GuestProcess { child, control }.discard(leftovers, &id).await;
                 Err(error)
@@ -74,7 +81,7 @@ impl Sandbox {
         let client = Client::over(connect(&control)?).await?;
         let egress = start_egress(proxy, network, log)?;
         let leftovers = Leftovers { state_directory: Some(state_directory), cgroup: None };
-        Ok(Self { id, control, client, child: None, leftovers, egress })
+        Ok(Self { id, control, client, child: None, leftovers, _egress: egress })
     }
 
     pub fn id(&self) -> &str {
@@ -97,9 +104,6 @@ impl Sandbox {
 
     /// Ends the sandbox and returns when nothing of it is left.
     pub async fn destroy(mut self) -> Result<(), SandboxError> {
-        if let Some(egress) = self.egress.take() {
-            egress.abort();
-        }
         let pid = self.guest_pid();
         // A leased one has to be told; for a tied one the closed socket says it. The answer is not waited for: what
         // counts is the guest's end.
@@ -110,7 +114,8 @@ impl Sandbox {
                 None => wait_until_unlocked(&self.leftovers).await,
             }
         };
-        tokio::join!(async { drop(self.client.end().await) }, ended);
+        let asked = tokio::time::timeout(END_TIMEOUT, self.client.end());
+        tokio::join!(async { drop(asked.await) }, ended);
         self.leftovers.remove(pid, &self.id).await;
         Ok(())
     }
@@ -135,14 +140,14 @@ fn start_egress(
     proxy: Option<OwnedFd>,
     network: &NetworkPolicy,
     log: Option<ConnectionLog>,
-) -> Result<Option<JoinHandle<()>>, SandboxError> {
+) -> Result<Option<EgressTask>, SandboxError> {
     let Some(listener) = proxy.map(TcpListener::from) else { return Ok(None) };
     let wrong = |error| SandboxError::io("starting the proxy", error);
     listener.set_nonblocking(true).map_err(wrong)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(wrong)?;
     let log = log.unwrap_or_else(|| Arc::new(|_| ()));
     let egress = Egress::new(Arc::new(network.clone()), move |record| log(record));
-    Ok(Some(tokio::spawn(egress.run(listener, std::future::pending()))))
+    Ok(Some(EgressTask(tokio::spawn(egress.run(listener, std::future::pending())))))
 }
 
 pub(super) async fn end(child: &mut Child) {

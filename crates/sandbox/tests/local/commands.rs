@@ -187,6 +187,8 @@ async fn commands_that_cannot_start_say_why() {
     }
     let error = outcome(&["true"], Some("missing")).await;
     assert!(error.to_string().starts_with("the working directory \"/workspace/missing\" cannot be entered"), "{error}");
+    let error = outcome(&[&"x".repeat(100_000)], None).await;
+    assert!(error.to_string().contains("too long") && error.to_string().len() < 5_000, "{error}");
     let refused = sandbox.client().run(&new_id(), &ExecRequest::default()).await.unwrap_err();
     assert_eq!(refused.to_string(), "no command was given; write it after --");
     sandbox.destroy().await.unwrap();

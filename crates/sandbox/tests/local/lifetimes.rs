@@ -102,7 +102,7 @@ async fn commands_are_lost_with_their_sandbox_and_say_so() {
         let status = sandbox.client().run(&new_id(), &shell("true")).await.unwrap().status;
         matches!(status.outcome, Some(ExecOutcome::Lost { .. })).then_some(status)
     });
-    assert!(after.await.outcome.unwrap().to_string().contains("first process ended"));
+    assert!(after.await.outcome.unwrap().to_string().contains("own processes ended"));
     sandbox.destroy().await.unwrap();
 }
 

@@ -67,10 +67,13 @@ async fn a_workspace_that_is_a_directory() {
     limits.set("workspace=8MiB").unwrap();
     let workspace = Workspace::Directory(directory.path().to_owned());
     let sandbox = with(SandboxSpec { workspace, limits, ..SandboxSpec::default() }).await;
-    let finished = sh(&sandbox, "for n in 1 2 3 4; do head -c 4M /dev/zero > big$n; done; sleep 60").await;
+    // In a directory that its owner may not read, which must not hide it.
+    let script = "mkdir d; cd d; chmod 300 .; for n in 1 2 3 4; do head -c 4M /dev/zero > big$n; done; sleep 60";
+    let finished = sh(&sandbox, script).await;
     let killed = ExecOutcome::Killed { by: LimitHit::Workspace { limit_bytes: 8 * MIB } };
     assert_eq!(finished.status.outcome, Some(killed.clone()));
     assert_eq!(killed.to_string(), "killed: workspace limit 8 MiB reached");
+    sh(&sandbox, "chmod 700 d").await;
     sandbox.destroy().await.unwrap();
 }
 
