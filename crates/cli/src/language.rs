@@ -1,5 +1,5 @@
 //! `--lang`: a source file instead of a command. Python and JavaScript are taken along as they are; TypeScript is
-//! made JavaScript here, outside, so that any node from 18 on runs it. The file comes from the workspace when there is
+//! made JavaScript here, outside, so that any node from 18.19 on runs it. The file comes from the workspace when there is
 //! one, and alone (TypeScript with what it imports by relative path) into an empty workspace otherwise.
 
 use std::io::Read;
