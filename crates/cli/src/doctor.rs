@@ -34,7 +34,7 @@ pub fn main(arguments: &DoctorArguments) -> ExitCode {
     }
     let findings = runtime.block_on(probe::examine());
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&findings).unwrap_or_default());
+        print(&serde_json::to_string_pretty(&findings).unwrap_or_default());
     } else {
         print_table(&findings);
     }
@@ -46,25 +46,32 @@ pub fn main(arguments: &DoctorArguments) -> ExitCode {
     })
 }
 
+/// A line for standard output, whose reader may have seen enough.
+fn print(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
 /// 0: every attack was held. 1: one was not. 2: no sandbox can be made here.
 async fn attack(json: bool) -> ExitCode {
     let runtime = match LocalRuntime::new(&LocalConfig::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("cofferdam: {error}");
+            print(&format!("cofferdam: {error}"));
             return ExitCode::from(2);
         }
     };
-    let print = |verdict: &cofferdam_escape::Verdict| {
+    let tell = |verdict: &cofferdam_escape::Verdict| {
         if !json {
-            println!("{verdict}");
+            print(&verdict.to_string());
         }
     };
-    let scorecard = cofferdam_escape::run_all(&runtime, print).await;
+    let scorecard = cofferdam_escape::run_all(&runtime, tell).await;
     if json {
-        println!("{}", serde_json::to_string_pretty(&scorecard).unwrap_or_default());
+        print(&serde_json::to_string_pretty(&scorecard).unwrap_or_default());
     } else {
-        println!("\n{scorecard}");
+        let (held, all, shown) = (scorecard.held(), scorecard.verdicts.len(), scorecard.shown_outside());
+        print(&format!("\n{held} of {all} attacks held; {shown} of them were shown to work outside a sandbox"));
     }
     if scorecard.all_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -83,5 +90,5 @@ fn print_table(findings: &[probe::Finding]) {
         let remedy = finding.remedy.as_ref().map(|remedy| format!("\n→ {remedy}")).unwrap_or_default();
         table.add_row([sign, finding.feature, &finding.found, &format!("{}{remedy}", finding.meaning)]);
     }
-    println!("{table}");
+    print(&table.to_string());
 }

@@ -29,7 +29,7 @@ const INPUT_BYTES: usize = 64 * 1024;
 
 /// Run a command in a fresh sandbox
 #[derive(Debug, Args)]
-#[command(after_long_help = after_help(), after_help = "Try --help for limits, network patterns and exit codes.")]
+#[command(after_long_help = after_help(), after_help = "Try --help for limits and exit codes.")]
 pub struct ExecArguments {
     /// Set a limit: cpu, memory, processes, files, workspace, tmp or time, as in memory=512MiB
     #[arg(long, short = 'l', value_name = "NAME=VALUE")]
@@ -104,7 +104,9 @@ pub fn main(arguments: ExecArguments) -> ExitCode {
         Err(error) => Err(Failure::new(exit_code::FAILED, format!("the runtime could not be started: {error}"))),
     };
     let code = code.unwrap_or_else(|failure| {
-        say(&failure.message);
+        if !failure.message.is_empty() {
+            say(&failure.message);
+        }
         failure.code
     });
     let _ = io::stdout().flush();
@@ -117,7 +119,8 @@ pub fn main(arguments: ExecArguments) -> ExitCode {
 fn say(message: &str) {
     let printable: String =
         message.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
-    eprintln!("cofferdam: {printable}");
+    // Nobody may be there to read it; the exit code says it, too.
+    let _ = writeln!(io::stderr(), "cofferdam: {printable}");
 }
 
 async fn run(arguments: ExecArguments) -> Result<u8, Failure> {
@@ -150,6 +153,9 @@ async fn run(arguments: ExecArguments) -> Result<u8, Failure> {
 
     let config = LocalConfig { read_only: arguments.read_only.clone(), ..LocalConfig::default() };
     let runtime = LocalRuntime::new(&config)?;
+    if arguments.limit.iter().any(|limit| limit.trim_start().starts_with("cpu")) && !runtime.limits_cpu() {
+        say("the cpu limit is not enforced here: there is no control group for it; run: cofferdam doctor");
+    }
     let refused = Arc::new(Mutex::new(BTreeSet::new()));
     let log = connection_log(arguments.net_log.as_deref(), refused.clone())?;
     let sandbox = runtime.launch(&spec, Some(log)).await?;
@@ -193,25 +199,35 @@ async fn follow(client: &Client, request: &ExecRequest, tty: bool) -> Result<Exe
     };
     let mut stdout = own(io::stdout().as_fd().try_clone_to_owned())?;
     let mut stderr = own(io::stderr().as_fd().try_clone_to_owned())?;
-    let mut broken = false;
+    let mut broken: Option<io::Error> = None;
     loop {
         let more = stream.next(|stream, data| {
             let written = match stream {
+                _ if broken.is_some() => Ok(()),
                 Stream::Stdout => stdout.write_all(data),
                 Stream::Stderr => stderr.write_all(data),
             };
-            broken |= written.is_err();
+            broken = broken.take().or(written.err());
         });
         if !more.await? {
             break;
         }
-        // Whoever read our output has gone: the command has nobody to work for.
-        if std::mem::take(&mut broken) {
+        // What it prints reaches nobody: the command has nobody to work for.
+        if broken.is_some() {
             client.kill(&id).await?;
         }
     }
     drop(raw);
-    Ok(stream.finish()?)
+    let status = stream.finish()?;
+    match broken {
+        None => Ok(status),
+        // Whoever read it has seen enough, as with any command in a pipeline.
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::new(exit_code::BROKEN_PIPE, "")),
+        Some(error) => Err(Failure::new(
+            exit_code::DISK_FULL,
+            format!("the output could not be written: {error}; make room for it"),
+        )),
+    }
 }
 
 /// Standard input, read by a thread that is simply left behind at the end. A terminal inside has no other end of input

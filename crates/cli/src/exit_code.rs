@@ -49,6 +49,9 @@ pub fn of_outcome(outcome: &ExecOutcome) -> u8 {
     }
 }
 
+/// What shells report of a command that SIGPIPE has ended.
+pub const BROKEN_PIPE: u8 = 141;
+
 /// The number is the same on every architecture that the guest supports.
 pub const SIGSYS: i32 = 31;
 

@@ -30,7 +30,7 @@ use crate::server::Guest;
 use crate::{root, seal, server, spawner, sys};
 
 /// Threads that read and write large files and archives, so that nothing else waits for a disk.
-pub const FILE_THREADS_MAX: usize = 4;
+const FILE_THREADS_MAX: usize = 4;
 
 /// From the first message to the last breath.
 pub fn run(control: OwnedFd) -> Result<()> {

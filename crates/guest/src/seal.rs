@@ -25,8 +25,8 @@ const INOTIFY_INSTANCES: &str = "32";
 /// One per directory of a large project.
 const INOTIFY_WATCHES: &str = "65536";
 
-/// Guest, spawner, reaper, and the guest's threads for files, which are in the sandbox's user namespace as well.
-const OWN_PROCESSES: u64 = 3 + crate::launch::FILE_THREADS_MAX as u64;
+/// Guest, spawner and reaper, which are in the sandbox's user namespace as well.
+const OWN_PROCESSES: u64 = 3;
 const GROUP_MARGIN: u64 = 64;
 
 /// policy/seccomp.json, compiled.

@@ -73,8 +73,13 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<(T, Vec<Own
 fn receive_bytes(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     // Ask for the length first: messages are small as a rule, and an idle process should not keep a large buffer.
     let mut probe = [0u8; 1];
-    let (_, length) =
-        rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut probe, RecvFlags::PEEK | RecvFlags::TRUNC))?;
+    let mut look =
+        || rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut probe, RecvFlags::PEEK | RecvFlags::TRUNC));
+    let (_, length) = match look() {
+        // The other end closed with something of ours unread, which is told once; what it had said is still there.
+        Err(rustix::io::Errno::CONNRESET) => look()?,
+        found => found?,
+    };
     let mut bytes = vec![0u8; length.min(INLINE_MAX_BYTES)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -13,7 +13,7 @@ pub enum SandboxError {
     #[error("the workspace {path} is not a directory; name the directory that holds it")]
     WorkspaceNotDirectory { path: PathBuf },
     #[error(
-        "the workspace {path} belongs to another user (uid {owner}); use a directory of your own, or: sudo chown {uid} {path}"
+        "the workspace {path} belongs to another user (uid {owner}); use a directory that belongs to you (uid {uid})"
     )]
     WorkspaceForeign { path: PathBuf, owner: u32, uid: u32 },
     #[error("the workspace {path} cannot be used: {detail}")]
@@ -26,6 +26,8 @@ pub enum SandboxError {
     NoSpace { step: String },
     #[error("the sandbox could not be started: {0}; run: cofferdam doctor")]
     Launch(LaunchFailure),
+    #[error("{0}; set TMPDIR to a directory that exists and that you may write to")]
+    SpoolDirectory(LaunchFailure),
     #[error("the sandbox ended while it was starting; run: cofferdam doctor")]
     Vanished,
     #[error("there is no living sandbox with the id {id}")]
@@ -57,6 +59,7 @@ impl From<LaunchFailure> for SandboxError {
             libc::EPERM | libc::EACCES if failure.step.contains("user namespace") || failure.step.contains("_map") => {
                 Self::NoUserNamespaces { detail: failure.detail }
             }
+            _ if failure.step.contains("spool directory") => Self::SpoolDirectory(failure),
             _ => Self::Launch(failure),
         }
     }

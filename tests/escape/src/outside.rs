@@ -51,8 +51,9 @@ async fn finish(mut command: Command, facts: &Facts) -> Result<String, String> {
         .map_err(|_| "it did not end in time".to_owned())?
         .map_err(|error| format!("it could not be started: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    if let Some(what) = text.lines().find_map(|line| line.strip_prefix("BROKEN: ")) {
-        return Ok(what.chars().take(160).collect());
+    // What it got is not repeated: it may be a secret of this machine.
+    if text.lines().any(|line| line.starts_with("BROKEN: ")) {
+        return Ok("the same act succeeds".to_owned());
     }
     match text.lines().find_map(|line| line.strip_prefix("HELD: ")) {
         Some(why) => Err(format!("refused outside, too: {}", why.chars().take(160).collect::<String>())),

@@ -93,7 +93,12 @@ impl LocalRuntime {
         let program = GuestProgram::new().map_err(|error| SandboxError::io("loading the guest", error))?;
         let dedicated_id = ids::dedicated_id();
         let cgroup = cgroup::find(dedicated_id);
+        if fs::read_to_string("/proc/sys/user/max_user_namespaces").is_ok_and(|most| most.trim() == "0") {
+            let detail = "user.max_user_namespaces is 0; inside a sandbox there can be no further one".to_owned();
+            return Err(SandboxError::NoUserNamespaces { detail });
+        }
         let spool = config.spool_directory.clone().unwrap_or_else(std::env::temp_dir);
+        let spool = if spool.as_os_str().is_empty() { "/tmp".into() } else { spool };
         let runtime = Self {
             program,
             host: HostView::new(&config.read_only)?,
@@ -148,6 +153,11 @@ impl LocalRuntime {
         let directory = self.state_directory.as_deref().ok_or_else(missing)?.join(id);
         let control = connect_control(&directory.join(CONTROL_SOCKET_NAME)).map_err(|_| missing())?;
         Sandbox::attach(id.to_owned(), control, network, log, directory).await
+    }
+
+    /// Whether processor time can be limited here.
+    pub fn limits_cpu(&self) -> bool {
+        matches!(&self.cgroup, Some(CgroupPlan::V2 { .. } | CgroupPlan::V1 { cpu: Some(_), .. }))
     }
 
     /// How limits are kept here, for `doctor`.
@@ -216,10 +226,8 @@ impl Prepared {
         let network = !spec.network.is_none();
         let assign = Assign { workspace: checked.source, network, environment: runtime.host.environment(network) };
         let borrowed: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
-        if let Err(error) = guest.say(&ToGuest::Assign(assign), &borrowed) {
-            guest.discard(leftovers, &id).await;
-            return Err(error);
-        }
+        // A guest that has ended already has said why; that is read below.
+        let _ = guest.say(&ToGuest::Assign(assign), &borrowed);
         Sandbox::begin(id, guest, leftovers, &spec.network, log).await
     }
 }

@@ -55,10 +55,10 @@ impl Sandbox {
         let GuestProcess { child, control } = guest;
         // The first connection is on its way before the guest is ready: its greeting waits in the socket.
         let started = async {
-            let stream = connect(&control)?;
+            let stream = connect(&control);
             let (message, descriptors) = hear(&control).await?;
             let egress = start_egress(ready(message, descriptors)?, network, log)?;
-            Ok((Client::over(stream).await?, egress))
+            Ok((Client::over(stream?).await?, egress))
         };
         match started.await {
             Ok((client, egress)) => Ok(Self { id, control, client, child: Some(child), leftovers, _egress: egress }),

@@ -1,6 +1,7 @@
 //! Changing what is mounted, with the old interface and the new one, and leaving the root directory.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::Act;
 use crate::guard::Place::Namespaced;
@@ -73,7 +74,10 @@ fn mount_overlay(_: &[String]) -> Outcome {
     let here = here.display();
     let options = text(&format!("lowerdir=/usr,upperdir={here}/overlay/upper,workdir={here}/overlay/work"));
     let (source, target) = (text("overlay"), text("/tmp"));
-    tried("an overlay over /usr", sys::call(libc::SYS_mount, &[at(&source), at(&target), at(&source), 0, at(&options)]))
+    let made = sys::call(libc::SYS_mount, &[at(&source), at(&target), at(&source), 0, at(&options)]);
+    // The kernel makes a directory that nobody may enter, which would outlive the scratch directory it is in.
+    let _ = fs::set_permissions(format!("{here}/overlay/work/work"), PermissionsExt::from_mode(0o700));
+    tried("an overlay over /usr", made)
 }
 
 /// The classic way out of a chroot begins with a second one.
