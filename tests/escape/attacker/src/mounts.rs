@@ -75,8 +75,9 @@ fn mount_overlay(_: &[String]) -> Outcome {
     let options = text(&format!("lowerdir=/usr,upperdir={here}/overlay/upper,workdir={here}/overlay/work"));
     let (source, target) = (text("overlay"), text("/tmp"));
     let made = sys::call(libc::SYS_mount, &[at(&source), at(&target), at(&source), 0, at(&options)]);
-    // The kernel makes a directory that nobody may enter, which would outlive the scratch directory it is in.
-    let _ = fs::set_permissions(format!("{here}/overlay/work/work"), PermissionsExt::from_mode(0o700));
+    // The kernel makes a directory that nobody may enter, which would outlive the scratch directory it is in; /tmp is
+    // covered now, so it is named from here.
+    let _ = fs::set_permissions("overlay/work/work", PermissionsExt::from_mode(0o700));
     tried("an overlay over /usr", made)
 }
 
