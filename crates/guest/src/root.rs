@@ -136,7 +136,7 @@ pub fn mount_proc() -> Result<()> {
 pub fn mask_proc() -> Result<()> {
     // What anybody may read and what tells about the host, its users and its kernel; the rest is root's, and root is
     // not mapped here.
-    const HIDDEN: &[&str] = &["keys", "key-users", "cmdline", "interrupts", "kallsyms", "config.gz"];
+    const HIDDEN: &[&str] = &["keys", "key-users", "cmdline", "interrupts", "config.gz"];
     for path in HIDDEN.iter().map(|name| format!("/proc/{name}")) {
         match rustix::mount::mount_bind("/dev/null", &path) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cofferdam_protocol::Limits;
 use cofferdam_protocol::launch::CgroupPlan;
 
 /// The directory of ours below the group that this process is in.
@@ -84,6 +85,17 @@ fn make_parent(parent: &Path, owner: Option<u32>) -> io::Result<()> {
         std::os::unix::fs::chown(parent, Some(owner), Some(owner))?;
     }
     Ok(())
+}
+
+/// What of the plan these limits need. A processor limit that allows as much as there is needs no group, and every
+/// hierarchy of version 1 costs a group per sandbox.
+pub(super) fn needed(plan: &CgroupPlan, limits: &Limits, processors: u64) -> CgroupPlan {
+    match plan {
+        CgroupPlan::V1 { memory, pids, .. } if limits.cpu_milli >= processors * 1_000 => {
+            CgroupPlan::V1 { memory: memory.clone(), pids: pids.clone(), cpu: None }
+        }
+        plan => plan.clone(),
+    }
 }
 
 /// Removes groups whose guest is gone. They are named `PID-ID` after it.

@@ -70,6 +70,7 @@ pub struct LocalRuntime {
     id_map: IdMap,
     state_directory: Option<PathBuf>,
     spool_directory: String,
+    processors: u64,
     next_number: AtomicU64,
 }
 
@@ -107,6 +108,7 @@ impl LocalRuntime {
             id_map: IdMap::default(),
             state_directory: config.state_directory.clone(),
             spool_directory: text(&spool)?,
+            processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u64),
             next_number: AtomicU64::new(0),
         };
         runtime.sweep();
@@ -126,7 +128,7 @@ impl LocalRuntime {
             id: id.clone(),
             dedicated_id: self.dedicated_id,
             limits: *limits,
-            cgroup: self.cgroup.clone(),
+            cgroup: self.cgroup.as_ref().map(|plan| cgroup::needed(plan, limits, self.processors)),
             root: self.host.root.clone(),
             spool_directory: self.spool_directory.clone(),
             state_directory: state.as_ref().map(|state| text(&state.directory)).transpose()?,
