@@ -212,16 +212,16 @@ mod tests {
 
     #[test]
     fn patterns_match_what_they_say() {
-        let policy: NetworkPolicy = "example.org, *.pypi.org, api.test:8443, 127.0.0.2:80, [::1]:81".parse().unwrap();
+        let policy: NetworkPolicy = "example.org, *.packages.test, api.test:8443, 127.0.0.2:80, [::1]:81".parse().unwrap();
         let cases = [
             ("example.org", 443, true),
             ("EXAMPLE.org.", 80, true),
             ("www.example.org", 443, false),
             ("badexample.org", 443, false),
-            ("files.pypi.org", 443, true),
-            ("a.b.pypi.org", 443, true),
-            ("pypi.org", 443, false),
-            ("evilpypi.org", 443, false),
+            ("files.packages.test", 443, true),
+            ("a.b.packages.test", 443, true),
+            ("packages.test", 443, false),
+            ("evilpackages.test", 443, false),
             ("api.test", 8443, true),
             ("api.test", 443, false),
             ("127.0.0.2", 80, true),
@@ -232,7 +232,7 @@ mod tests {
             assert_eq!(policy.allows(host, port), expected, "{host}:{port}");
         }
         assert!(policy.allows_private("127.0.0.2", 80));
-        assert!(!policy.allows_private("files.pypi.org", 443));
+        assert!(!policy.allows_private("files.packages.test", 443));
         assert_eq!(policy.to_string().parse::<NetworkPolicy>().unwrap(), policy);
     }
 
