@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn patterns_match_what_they_say() {
-        let policy: NetworkPolicy = "example.org, *.packages.test, api.test:8443, 127.0.0.2:80, [::1]:81".parse().unwrap();
+        let policy: NetworkPolicy =
+            "example.org, *.packages.test, api.test:8443, 127.0.0.2:80, [::1]:81".parse().unwrap();
         let cases = [
             ("example.org", 443, true),
             ("EXAMPLE.org.", 80, true),

@@ -95,7 +95,8 @@ async fn processor_time() {
         return; // `doctor` says so, and the command line when asked for it.
     }
     let sandbox = limited(&["cpu=0.2"]).await;
-    let script = "import time, os\nbegan = time.time()\nwhile time.time() - began < 1: pass\nprint(sum(os.times()[:2]))";
+    let script =
+        "import time, os\nbegan = time.time()\nwhile time.time() - began < 1: pass\nprint(sum(os.times()[:2]))";
     let used: f64 = sh(&sandbox, &format!("python3 -c '{script}'")).await.stdout_text().trim().parse().unwrap();
     // A fifth of a second, and what a busy machine's accounting adds to it; without the limit it is a whole one.
     assert!(used < 0.5, "{used} s of processor time in one second");
