@@ -1,58 +1,6 @@
-//! Builds the guest as a static program and puts it where `guest_program.rs` includes it, so that a plain
-//! `cargo build` makes one file that holds everything.
-//!
-//! The guest is for another target (static musl), so it is built by a cargo of its own in a directory of its own.
-//! Where the musl target is not installed, glibc is linked statically instead: larger, otherwise the same.
-
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{env, fs};
+//! Builds the guest, which `guest_program.rs` includes.
 
 fn main() {
-    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
-    for path in ["crates/guest", "crates/linux/src", "crates/protocol/src", "Cargo.lock", "Cargo.toml"] {
-        println!("cargo::rerun-if-changed={}", root.join(path).display());
-    }
-    println!("cargo::rerun-if-env-changed=COFFERDAM_GUEST");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    let guest = match env::var_os("COFFERDAM_GUEST") {
-        Some(prebuilt) => PathBuf::from(prebuilt),
-        None => build(&root, &out),
-    };
-    let embedded = out.join("guest");
-    fs::copy(&guest, &embedded).expect("the guest has been built");
-    println!("cargo::rustc-env=COFFERDAM_GUEST_PROGRAM={}", embedded.display());
-}
-
-fn build(root: &Path, out: &Path) -> PathBuf {
-    let architecture = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
-    let musl = format!("{architecture}-unknown-linux-musl");
-    let target = if is_installed(&musl) { musl } else { format!("{architecture}-unknown-linux-gnu") };
-    // One directory beside the main one for all profiles: the guest is always built the same way.
-    let target_directory = out
-        .ancestors()
-        .find(|directory| directory.file_name().is_some_and(|name| name == "build"))
-        .and_then(|build| build.parent()?.parent())
-        .map_or_else(|| out.join("guest-target"), |target| target.join("guest"));
-    let status = Command::new(env::var_os("CARGO").expect("cargo sets it"))
-        .current_dir(root)
-        .args(["build", "--package", "cofferdam-guest", "--profile", "guest", "--target", &target, "--target-dir"])
-        .arg(&target_directory)
-        // Flags and wrappers meant for the outer build (coverage, sanitizers, clippy) are not meant for the guest.
-        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static\u{1f}-Crelocation-model=static")
-        .env_remove("RUSTFLAGS")
-        .env_remove("RUSTC_WRAPPER")
-        .env_remove("RUSTC_WORKSPACE_WRAPPER")
-        .env_remove("CARGO_TARGET_DIR")
-        .env_remove("CARGO_BUILD_TARGET")
-        .status()
-        .expect("cargo can be started");
-    assert!(status.success(), "the guest could not be built; run: cargo build -p cofferdam-guest --target {target}");
-    target_directory.join(target).join("guest").join("cofferdam-guest")
-}
-
-fn is_installed(target: &str) -> bool {
-    let rustc = env::var_os("RUSTC").expect("cargo sets it");
-    let output = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
-    output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
+    let sources = ["crates/guest", "crates/linux/src", "crates/protocol/src"];
+    cofferdam_embed::embed("cofferdam-guest", "COFFERDAM_GUEST_PROGRAM", &sources);
 }
