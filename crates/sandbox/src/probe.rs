@@ -1,5 +1,6 @@
 //! What this machine offers to sandboxes: each feature looked at for itself, and a real sandbox started at the end,
-//! because only that proves that they work together. Looking changes nothing.
+//! because only that proves that they work together. It is taken down again; what looking leaves is the
+//! parent of the sandboxes' control groups.
 
 use std::fs;
 use std::path::Path;

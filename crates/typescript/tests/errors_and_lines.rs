@@ -119,20 +119,3 @@ fn any_mixture_keeps_its_lines_and_parses() {
     let output = node_command().args(["--experimental-vm-modules", "-e", script]).args(&names).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
-
-/// Reports and asserts nothing: run with `--release -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn time_of_ten_thousand_lines() {
-    let mut source = String::new();
-    let mut index = 0;
-    while line_count(&source) < 10_000 {
-        source += &PIECES[index % PIECES.len()].replace('#', &index.to_string());
-        index += 1;
-    }
-    for _ in 0..5 {
-        let start = std::time::Instant::now();
-        let compiled = compile(&source, "large.ts").unwrap();
-        println!("{} lines, {} bytes: {:?}", line_count(&compiled.code), source.len(), start.elapsed());
-    }
-}
