@@ -1,0 +1,1 @@
+//! Which job is next, and when: a state machine without IO.
