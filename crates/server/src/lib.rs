@@ -2,3 +2,6 @@
 
 pub mod http;
 pub mod scheduler;
+mod settings;
+
+pub use settings::Settings;
