@@ -137,27 +137,35 @@ impl<'a> Live<'a> {
         if self.silent {
             return Ok(());
         }
-        let mut lines = std::mem::take(&mut self.output);
         if omitted_bytes == 0 {
-            for part in excerpt {
-                lines.feed(part.text.as_bytes(), |line| self.output_line(line))?;
-            }
-        } else {
-            let part = LogPart { range: Some(range), ..LogPart::default() };
-            read_log(self.client, self.job, &part, |bytes| lines.feed(bytes, |line| self.output_line(line))).await?;
+            let text: String = excerpt.iter().map(|part| part.text.as_str()).collect();
+            return self.output_bytes(text.as_bytes());
         }
+        let (client, job) = (self.client, self.job);
+        let part = LogPart { range: Some(range), ..LogPart::default() };
+        read_log(client, job, &part, |bytes| self.output_bytes(bytes)).await
+    }
+
+    /// All lines at once: on a terminal, each writing moves the bottom line out of the way and back.
+    fn output_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut shown = Vec::new();
+        let mut lines = std::mem::take(&mut self.output);
+        lines.feed(bytes, |line| {
+            shown.push(self.output_line(line));
+            Ok(())
+        })?;
         self.output = lines;
-        Ok(())
+        if shown.is_empty() { Ok(()) } else { self.line(&shown.join("\n")) }
     }
 
     fn finish_output(&mut self) -> Result<(), Failure> {
         let mut lines = std::mem::take(&mut self.output);
-        lines.finish(|line| self.output_line(line))
+        lines.finish(|line| self.line(&self.output_line(line)))
     }
 
-    fn output_line(&self, line: &str) -> Result<(), Failure> {
+    fn output_line(&self, line: &str) -> String {
         let line = if terminal::stdout_is_terminal() { printable(line) } else { line.to_owned() };
-        self.line(&format!("  {} {line}", self.colours.paint(Colour::Dim, "│")))
+        format!("  {} {line}", self.colours.paint(Colour::Dim, "│"))
     }
 
     fn note(&self, text: &str) -> Result<(), Failure> {
@@ -171,8 +179,8 @@ impl<'a> Live<'a> {
 
     fn doing(&self, what: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(what.to_owned());
             bar.reset_elapsed();
+            bar.set_message(what.to_owned());
         }
     }
 

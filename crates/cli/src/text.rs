@@ -146,15 +146,26 @@ impl Colours {
     }
 }
 
-/// `0.3 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`.
+/// `340 ms`, `1.3 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`.
 pub fn duration(ms: u64) -> String {
     let seconds = ms / 1_000;
     match seconds {
-        0..10 => format!("{}.{} s", seconds, ms % 1_000 / 100),
+        0 => format!("{ms} ms"),
+        1..10 => format!("{}.{} s", seconds, ms % 1_000 / 100),
         10..60 => format!("{seconds} s"),
         60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
         3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
         _ => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// How long ago, in one unit: `12 s`, `3 min`, `2 h`, `3 d`.
+pub fn age(ms: u64) -> String {
+    match ms / 1_000 {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3_600 => format!("{} min", seconds / 60),
+        seconds @ 3_600..86_400 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
     }
 }
 
@@ -209,7 +220,8 @@ mod tests {
         assert_eq!(parse_time("2024-02-29T12:34:56.789Z"), Some(1_709_210_096_789));
         assert_eq!(parse_time("soon"), None);
         assert_eq!(time_of_day(1_709_210_096_789), "12:34:56.789");
-        let shown: Vec<String> = [0, 340, 12_000, 185_000, 7_800_000, 273_600_000].map(duration).to_vec();
-        assert_eq!(shown, ["0.0 s", "0.3 s", "12 s", "3 min 5 s", "2 h 10 min", "3 d 4 h"]);
+        let shown: Vec<String> = [0, 1_340, 12_000, 185_000, 7_800_000, 273_600_000].map(duration).to_vec();
+        assert_eq!(shown, ["0 ms", "1.3 s", "12 s", "3 min 5 s", "2 h 10 min", "3 d 4 h"]);
+        assert_eq!([999, 185_000, 7_800_000, 273_600_000].map(age), ["0 s", "3 min", "2 h", "3 d"]);
     }
 }

@@ -1,7 +1,7 @@
 //! The events of one job as a stream of server-sent events. A connection that breaks is made again behind the last
 //! event that was seen, so that a reader gets each event once, whatever happens to the server.
 
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, Response};
 
 use super::{Client, Patience};
 use crate::exec::Failure;
@@ -71,14 +71,7 @@ impl<'a> EventStream<'a> {
             missing => {
                 let request = self.client.request(Method::GET, &format!("/jobs/{}/events", self.job));
                 let request = request.header("Last-Event-ID", self.after.to_string());
-                let response = request.send().await.map_err(|error| self.client.unreachable(&error))?;
-                if response.status() == StatusCode::SERVICE_UNAVAILABLE {
-                    return Err(Failure::new(
-                        exit_code::SERVER,
-                        "the server is stopping; start one with: cofferdam serve",
-                    ));
-                }
-                missing.insert(super::accepted(response).await?)
+                missing.insert(self.client.send(request).await?)
             }
         };
         match response.chunk().await {

@@ -47,9 +47,13 @@ pub async fn read_log(
         }
         let response = match request.send().await {
             Ok(response) if response.status() == StatusCode::RANGE_NOT_SATISFIABLE => return Ok(()),
-            Ok(response) => super::accepted(response).await?,
-            Err(error) => {
-                patience.wait(client.unreachable(&error)).await?;
+            Ok(response) => super::accepted(response).await,
+            Err(error) => Err(client.unreachable(&error)),
+        };
+        let response = match response {
+            Ok(response) => response,
+            Err(failure) => {
+                patience.wait(failure).await?;
                 continue;
             }
         };

@@ -65,17 +65,14 @@ impl Client {
     pub async fn get_text(&self, path: &str) -> Result<String, Failure> {
         let mut patience = Patience::new(self);
         loop {
-            let error = match self.request(Method::GET, path).send().await {
-                Ok(response) if response.status() != StatusCode::SERVICE_UNAVAILABLE => {
-                    match accepted(response).await?.text().await {
-                        Ok(text) => return Ok(text),
-                        Err(error) => self.unreachable(&error),
-                    }
-                }
-                Ok(response) => refusal(response).await,
-                Err(error) => self.unreachable(&error),
+            let answer = match self.send(self.request(Method::GET, path)).await {
+                Ok(response) => response.text().await.map_err(|error| self.unreachable(&error)),
+                Err(failure) => Err(failure),
             };
-            patience.wait(error).await?;
+            match answer {
+                Ok(text) => return Ok(text),
+                Err(failure) => patience.wait(failure).await?,
+            }
         }
     }
 
@@ -115,6 +112,15 @@ pub fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Failure> {
     })
 }
 
+/// For the value of a query: everything but letters, digits and a few marks by its number.
+pub fn query_value(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b',' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
 async fn accepted(response: Response) -> Result<Response, Failure> {
     if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
 }
@@ -127,6 +133,8 @@ async fn refusal(response: Response) -> Failure {
     let status = response.status();
     let code = match status {
         StatusCode::NOT_FOUND => exit_code::NO_SUCH_JOB,
+        // It is stopping: the next one will do what was asked for.
+        StatusCode::SERVICE_UNAVAILABLE => exit_code::SERVER,
         _ => exit_code::REFUSED,
     };
     let text = response.text().await.unwrap_or_default();

@@ -1,11 +1,10 @@
 //! `cofferdam ps`: the jobs there are, newest first.
 
 use clap::Args;
-use cofferdam_linux::files::percent_encode;
 
 use super::view::{self, JobList};
 use crate::client::connect::{Purpose, ServerArguments, with_client};
-use crate::client::{Client, parse};
+use crate::client::{Client, parse, query_value};
 use crate::exec::Failure;
 use crate::terminal;
 use crate::text::{self, Colour, Colours, print_line};
@@ -24,7 +23,7 @@ pub struct PsArguments {
     /// Only those with this status: scheduled, running, completed, failed, cancelled; with commas for several
     #[arg(long, value_name = "STATUS", conflicts_with = "all")]
     status: Option<String>,
-    /// Only those with this label
+    /// Only those with this label; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     label: Vec<String>,
     /// As many as this at most
@@ -47,10 +46,11 @@ async fn list(client: &Client, arguments: &PsArguments) -> Result<u8, Failure> {
         Some(status) => Some(status.as_str()),
         None => (!arguments.all).then_some("scheduled,running"),
     };
-    for (name, value) in
-        status.map(|status| ("status", status)).into_iter().chain(arguments.label.iter().map(|l| ("label", l.as_str())))
-    {
-        path.push_str(&format!("&{name}={}", percent_encode(value.as_bytes()).replace('&', "%26")));
+    if let Some(status) = status {
+        path.push_str(&format!("&status={}", query_value(status)));
+    }
+    if !arguments.label.is_empty() {
+        path.push_str(&format!("&label={}", query_value(&arguments.label.join(","))));
     }
     let text = client.get_text(&path).await?;
     if arguments.json {

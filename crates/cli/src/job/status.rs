@@ -35,15 +35,12 @@ struct StepList {
 
 #[derive(Debug, Deserialize)]
 struct Step {
-    number: u32,
+    step: u32,
     tool: String,
     text: String,
     status: String,
-    #[serde(default)]
-    exit_code: Option<i32>,
-    #[serde(default)]
-    message: Option<String>,
-    #[serde(default)]
+    /// How it ended, in words.
+    result: Option<String>,
     duration_ms: Option<u64>,
 }
 
@@ -107,19 +104,14 @@ fn table(steps: &[Step]) -> String {
             _ => ("·", Colour::Dim),
         };
         let took = step.duration_ms.map(text::duration).unwrap_or_default();
-        let ended = match (step.exit_code, &step.message) {
-            (Some(0), _) => String::new(),
-            (Some(code), _) => format!("exit code {code}"),
-            (None, Some(message)) if step.status == "failed" => text::first_line(message, TEXT_WIDTH),
-            _ => String::new(),
-        };
+        let ended = step.result.as_deref().filter(|_| step.status == "failed").unwrap_or_default();
         rows.push(vec![
             colours.paint(colour, sign),
-            step.number.to_string(),
+            step.step.to_string(),
             text::printable(&step.tool),
             took,
             text::first_line(&step.text, TEXT_WIDTH.min(usize::from(terminal::size().columns))),
-            ended,
+            text::first_line(ended, TEXT_WIDTH),
         ]);
     }
     view::columns(&rows)

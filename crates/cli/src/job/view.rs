@@ -57,7 +57,7 @@ impl Job {
 
     /// Since it was made.
     pub fn age(&self, now_ms: u64) -> String {
-        text::parse_time(&self.created_at).map_or_else(String::new, |at| text::duration(now_ms.saturating_sub(at)))
+        text::parse_time(&self.created_at).map_or_else(String::new, |at| text::age(now_ms.saturating_sub(at)))
     }
 
     /// Between its start and its end, or now.
