@@ -56,7 +56,19 @@ enum Command {
     },
 }
 
+/// The command line as far as `exec` needs it: the definitions of all the others would cost a good part of the time
+/// that a sandbox takes to start.
+#[derive(Debug, Parser)]
+#[command(name = "cofferdam", version, max_term_width = 100)]
+enum ExecOnly {
+    Exec(Box<exec::ExecArguments>),
+}
+
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|word| word == "exec") {
+        let ExecOnly::Exec(arguments) = ExecOnly::parse();
+        return exec::main(*arguments);
+    }
     match Arguments::parse().command {
         Command::Exec(arguments) => exec::main(*arguments),
         Command::Doctor(arguments) => doctor::main(&arguments),
