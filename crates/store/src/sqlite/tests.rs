@@ -1,0 +1,1 @@
+//! What only this store can be asked: commits that fail, a full database, and closing.
