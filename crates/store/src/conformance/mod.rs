@@ -99,11 +99,12 @@ impl Subject {
 }
 
 /// Later numbers sort behind earlier ones.
-fn id(number: u64) -> JobId {
+pub fn id(number: u64) -> JobId {
     JobId::new(1_000_000 + number, 0)
 }
 
-fn new_job(number: u64) -> NewJob {
+/// A job of two steps, of the tenant `acme`.
+pub fn new_job(number: u64) -> NewJob {
     let step = Step {
         tool: Tool::Shell { command: "make".to_owned() },
         timeout_ms: 0,
