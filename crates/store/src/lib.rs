@@ -7,6 +7,11 @@
 //! is refused once another has taken over. Everything that happens to a job goes through here together with the
 //! events that tell it; which job is next is decided elsewhere.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod rules;
+mod sqlite;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -14,6 +19,8 @@ use async_trait::async_trait;
 use cofferdam_protocol::event::{Event, EventBody};
 use cofferdam_protocol::job::{JobId, JobSpec, JobState};
 use serde::{Deserialize, Serialize};
+
+pub use self::sqlite::SqliteStore;
 
 /// Jobs that one answer of [`Store::list`] holds at most.
 pub const PAGE_MAX: usize = 1_000;
@@ -124,10 +131,11 @@ pub struct QueuedJob {
 }
 
 /// Told of every change, in the order of the changes of each job, once it is durable and before its answer is given.
-/// Called on the store's own thread: it must be quick.
+/// A renewed lease is a change without events; deleting, purging and the mark as mirrored are not told. Called on the
+/// store's own thread: it must be quick.
 pub type CommitHook = Box<dyn Fn(&Job, &[Event]) + Send + Sync>;
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("there is no job {0}")]
     NotFound(JobId),
