@@ -69,6 +69,11 @@ impl<'a> Live<'a> {
         Ok(live)
     }
 
+    /// For whoever else has something to say meanwhile.
+    pub fn bar(&self) -> Option<ProgressBar> {
+        self.bar.clone()
+    }
+
     pub async fn show(&mut self, event: &Event) -> Result<(), Failure> {
         match &event.body {
             EventBody::Started => {

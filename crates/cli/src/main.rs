@@ -11,7 +11,6 @@ mod live;
 mod patch;
 mod progress_bar;
 mod serve;
-mod server_interface;
 mod terminal;
 mod text;
 mod unzip;

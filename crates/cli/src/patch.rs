@@ -18,6 +18,10 @@ const NAME_WIDTH: usize = 60;
 /// A summary of more files than this is not read by anybody.
 const FILES_SHOWN: usize = 50;
 
+/// A repository's own files: a job that so much as asks for the status changes them, and what a hostile one could put
+/// there, such as hooks, would run outside of any sandbox.
+const NOT_APPLIED: [&str; 2] = [".git/*", "*/.git/*"];
+
 /// A job's patch, in a file without a name: it may be larger than memory should hold.
 pub async fn fetch(client: &Client, job: &str) -> Result<File, Failure> {
     let kept = |error: io::Error| Failure::new(exit_code::DISK_FULL, format!("the patch cannot be kept: {error}"));
@@ -47,7 +51,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Counts a patch, and leaves the file at its beginning.
+    /// Counts a patch as far as it would be applied, and leaves the file at its beginning.
     pub fn of(patch: &mut File) -> io::Result<Self> {
         let summary = Self::read(BufReader::new(&mut *patch))?;
         patch.rewind()?;
@@ -71,6 +75,7 @@ impl Summary {
             }
             line.clear();
         }
+        files.retain(|file| !file.name.split('/').any(|part| part == ".git"));
         Ok(Self { files })
     }
 
@@ -161,10 +166,14 @@ pub fn apply(patch: File, directory: &Path) -> Result<(), Failure> {
     };
     let directory = directory.canonicalize().map_err(|error| wrong(error.to_string()))?;
     let mut git = Command::new("git");
-    git.args(["apply", "--whitespace=nowarn", "-"]).current_dir(&directory).stdin(patch);
+    git.args(["apply", "--whitespace=nowarn"]).args(NOT_APPLIED.map(|pattern| format!("--exclude={pattern}"))).arg("-");
+    git.current_dir(&directory).stdin(patch);
     // In a directory within a repository git would take the names as from the repository's top, and leave out what is
     // not below here: it must not look for a repository above.
     git.env("GIT_CEILING_DIRECTORIES", directory.parent().unwrap_or(&directory));
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        git.env_remove(name);
+    }
     let output = git.output().map_err(|error| wrong(error.to_string()))?;
     if output.status.success() {
         return Ok(());

@@ -11,7 +11,7 @@ use super::Client;
 use crate::exec::Failure;
 use crate::exit_code;
 use crate::serve::embedded_settings;
-use crate::server_interface::{Server, ServerError, running_server};
+use cofferdam_server::{Server, ServerError, running_server};
 use crate::text::say;
 
 /// A server that has taken the data directory's lock and does not listen yet is recovering.

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::exec::Failure;
 use crate::exit_code;
-use crate::server_interface::running_server;
+use cofferdam_server::running_server;
 
 /// A server on this machine answers at once or not at all; one beyond a network gets this long to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

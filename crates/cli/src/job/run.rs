@@ -8,6 +8,7 @@ use clap::Args;
 use cofferdam_protocol::event::Event;
 use cofferdam_protocol::job::JobState;
 use cofferdam_protocol::{Limits, NetworkPolicy};
+use indicatif::ProgressBar;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -81,20 +82,21 @@ pub async fn run(arguments: RunArguments) -> Result<u8, Failure> {
 async fn work(connection: &Connection, arguments: &RunArguments, body: String) -> Result<u8, Failure> {
     let client = &connection.client;
     let scheduled = schedule(client, arguments, body).await?;
-    let id = parse::<Job>(&scheduled)?.job_id;
+    let job: Job = parse(&scheduled)?;
+    let id = &job.job_id;
     if arguments.detach {
         if !arguments.quiet {
-            print_line(if arguments.json { scheduled.trim_end() } else { &id })?;
+            print_line(if arguments.json { scheduled.trim_end() } else { id })?;
         }
         connection.say_if_nobody_works();
         return Ok(0);
     }
-    let outcome = follow(client, &id, arguments.quiet || arguments.json).await?;
+    let outcome = follow(client, &job.job_id, job.steps_total, arguments.quiet || arguments.json).await?;
     if arguments.json {
         print_line(client.get_text(&format!("/status/{id}")).await?.trim_end())?;
     }
     if let Some(directory) = &arguments.workspace {
-        offer_patch(client, &id, directory, outcome.state, arguments).await?;
+        offer_patch(client, id, directory, outcome.state, arguments).await?;
     }
     Ok(outcome.exit_code())
 }
@@ -179,10 +181,9 @@ async fn schedule(client: &Client, arguments: &RunArguments, body: String) -> Re
     response.text().await.map_err(|error| client.unreachable(&error))
 }
 
-async fn follow(client: &Client, id: &str, silent: bool) -> Result<Outcome, Failure> {
-    tokio::spawn(cancel_on_signals(client.clone(), id.to_owned()));
-    let total = client.get::<Job>(&format!("/jobs/{id}")).await?.steps_total;
+async fn follow(client: &Client, id: &str, total: u32, silent: bool) -> Result<Outcome, Failure> {
     let mut live = Live::new(client, id, total, silent)?;
+    tokio::spawn(cancel_on_signals(client.clone(), id.to_owned(), live.bar()));
     let mut events = EventStream::new(client, id, 0);
     while let Some(event) = events.next().await? {
         live.show(&parse::<Event>(&event.data)?).await?;
@@ -191,7 +192,7 @@ async fn follow(client: &Client, id: &str, silent: bool) -> Result<Outcome, Fail
 }
 
 /// The first signal ends the job, whose end ends this command; the second ends this command.
-async fn cancel_on_signals(client: Client, id: String) -> io::Result<()> {
+async fn cancel_on_signals(client: Client, id: String, bar: Option<ProgressBar>) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut cancelled = false;
@@ -204,7 +205,8 @@ async fn cancel_on_signals(client: Client, id: String) -> io::Result<()> {
             std::process::exit(code.into());
         }
         cancelled = true;
-        say("cancelling the job; once more leaves it at once");
+        let tell = || say("cancelling the job; once more leaves it at once");
+        bar.as_ref().map_or_else(tell, |bar| bar.suspend(tell));
         let (client, id) = (client.clone(), id.clone());
         tokio::spawn(async move {
             if let Err(failure) = client.post_text(&format!("/jobs/{id}/cancel")).await {

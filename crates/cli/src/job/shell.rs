@@ -1,7 +1,7 @@
 //! `cofferdam shell`: a terminal in the sandbox of a job that runs, or in a new one that ends with the shell.
 
 use clap::Args;
-use cofferdam_protocol::exec::TerminalSize;
+use cofferdam_protocol::exec::{ExecOutcome, TerminalSize};
 use futures_util::{SinkExt, StreamExt};
 use reqwest::Method;
 use serde::Deserialize;
@@ -38,8 +38,7 @@ pub struct ShellArguments {
 /// The last message.
 #[derive(Debug, Deserialize)]
 struct Ended {
-    exit_code: i32,
-    message: String,
+    outcome: ExecOutcome,
 }
 
 pub async fn run(arguments: ShellArguments) -> Result<u8, Failure> {
@@ -52,7 +51,10 @@ pub async fn run(arguments: ShellArguments) -> Result<u8, Failure> {
             let text = response.text().await.map_err(|error| client.unreachable(&error))?;
             let id = parse::<Job>(&text)?.job_id;
             let code = attach(client, &id).await;
-            client.send(client.request(Method::DELETE, &format!("/sandboxes/{id}"))).await?;
+            // If it cannot be ended it has ended, or will when its time is over: the shell's own code says more.
+            if let Err(failure) = client.send(client.request(Method::DELETE, &format!("/sandboxes/{id}"))).await {
+                say(&failure.message);
+            }
             code
         }
     })
@@ -66,11 +68,11 @@ async fn attach(client: &Client, id: &str) -> Result<u8, Failure> {
     let raw = if terminal::stdin_is_terminal() { terminal::RawMode::enter() } else { None };
     let ended = converse(socket).await;
     drop(raw);
-    let ended = ended?;
-    if !ended.message.starts_with("exited with code") {
-        say(&ended.message);
+    let Ended { outcome } = ended?;
+    if !matches!(outcome, ExecOutcome::Exited { .. }) {
+        say(&outcome.to_string());
     }
-    Ok(ended.exit_code.clamp(0, 255) as u8)
+    Ok(exit_code::of_outcome(&outcome))
 }
 
 async fn open(client: &Client, id: &str) -> Result<Socket, Failure> {

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use cofferdam_protocol::limits::Unit;
 use cofferdam_server::Settings;
+use cofferdam_server::http::trace::LogFormat;
 
 /// Serve the API: take jobs, work on them, keep what they did
 #[derive(Debug, Clone, Args)]
@@ -52,9 +53,9 @@ pub struct ServeArguments {
     /// A directory of this machine that sandboxes see read-only under its own name; may be repeated
     #[arg(long, env = "COFFERDAM_READ_ONLY", value_name = "DIR", value_delimiter = ':')]
     pub read_only: Vec<PathBuf>,
-    /// How the server's own messages are written
-    #[arg(long, env = "COFFERDAM_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
-    pub log_format: LogFormat,
+    /// How the server's own messages are written; text on a terminal and json elsewhere if it is not given
+    #[arg(long, env = "COFFERDAM_LOG_FORMAT", value_name = "text|json")]
+    pub log_format: Option<LogFormat>,
     /// Which messages: error, warn, info, debug, trace, or a filter such as info,cofferdam_server=debug
     #[arg(long, env = "COFFERDAM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
@@ -69,12 +70,6 @@ pub struct ServeArguments {
 
 /// What is an argument of `serve` and yet not a setting.
 pub const NOT_SETTINGS: &[&str] = &["config", "print_config"];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Text,
-    Json,
-}
 
 impl ServeArguments {
     pub fn settings(&self, data: PathBuf) -> Settings {

@@ -8,15 +8,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cofferdam_server::Settings;
+use cofferdam_server::http::trace::set_up_log;
+use cofferdam_server::{Server, Settings};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exec::Failure;
-use crate::server_interface::Server;
 use crate::text::{print_line, say};
 use crate::{exit_code, terminal};
 use config_file::Loaded;
-use definition::LogFormat;
 pub use definition::ServeArguments;
 
 /// The words were read once, to find the command; they are read again with the configuration file's values below them.
@@ -29,7 +28,8 @@ pub fn main() -> ExitCode {
         }
         let data = data_directory(&loaded)?;
         let settings = loaded.arguments.settings(data);
-        set_up_log(&loaded.arguments)?;
+        set_up_log(loaded.arguments.log_format, Some(&loaded.arguments.log_level))
+            .map_err(|error| Failure::new(exit_code::USAGE, error))?;
         crate::runtime()?.block_on(serve(settings))
     })
 }
@@ -45,11 +45,6 @@ pub fn embedded_settings(data: Option<PathBuf>) -> Result<Settings, Failure> {
 
 fn data_directory(loaded: &Loaded) -> Result<PathBuf, Failure> {
     loaded.arguments.data.clone().map_or_else(config_file::default_data, Ok)
-}
-
-fn set_up_log(_arguments: &ServeArguments) -> Result<(), Failure> {
-    let _ = LogFormat::Text;
-    Ok(())
 }
 
 async fn serve(settings: Settings) -> Result<u8, Failure> {
