@@ -62,7 +62,7 @@ fn group_limits(groups: &str, cgroups: &Path) -> impl Iterator<Item = u64> {
         };
         let ancestors = Path::new(path.trim_start_matches('/')).ancestors();
         place.into_iter().flat_map(move |(root, file)| {
-            ancestors.clone().filter_map(move |group| {
+            ancestors.filter_map(move |group| {
                 // "max" is no number, and no limit.
                 std::fs::read_to_string(root.join(group).join(file)).ok()?.trim().parse::<u64>().ok()
             })
@@ -78,7 +78,9 @@ mod tests {
 
     const MEMINFO: &str = "MemTotal:        8000000 kB\nMemFree:         1000 kB\n";
 
-    fn machine(files: &[(&str, &str)]) -> io::Result<u64> {
+    type Files<'a> = &'a [(&'a str, &'a str)];
+
+    fn machine(files: Files<'_>) -> io::Result<u64> {
         let root = tempfile::tempdir()?;
         for (path, text) in files {
             let path = root.path().join(path);
@@ -91,7 +93,7 @@ mod tests {
     #[test]
     fn memory_is_the_least_of_the_machine_and_our_groups() {
         let meminfo = ("proc/meminfo", MEMINFO);
-        let cases: [(&str, u64, &[(&str, &str)]); 5] = [
+        let cases: [(&str, u64, Files<'_>); 5] = [
             ("no groups", 8_192_000_000, &[meminfo]),
             (
                 "version 2, limited above us",

@@ -1,0 +1,200 @@
+//! One line in the log for a request, under an id that client and log share; and how the log is written. Queries and
+//! bodies are never in it: they can hold what people want to keep to themselves.
+
+use std::io::IsTerminal;
+use std::str::FromStr;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderName, HeaderValue, Method};
+use axum::middleware::Next;
+use axum::response::Response;
+use cofferdam_protocol::job::JobId;
+use tracing::field::Empty;
+use tracing::{Instrument, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Long enough for the ids that proxies give, short enough for a line.
+const REQUEST_ID_LENGTH_MAX: usize = 64;
+
+/// What is logged, if no option says so: a filter such as `info` or `cofferdam_server=debug`.
+pub const FILTER_VARIABLE: &str = "COFFERDAM_LOG";
+
+pub async fn layer(mut request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let id = request_id(&request);
+    let span = tracing::info_span!(
+        "request",
+        id = id.to_str().unwrap_or_default(),
+        method = %request.method(),
+        path = request.uri().path(),
+        job = Empty,
+        status = Empty,
+        duration_ms = Empty,
+    );
+    if !span.is_disabled()
+        && let Some(job) = job_in_path(&request)
+    {
+        span.record("job", job.as_str());
+    }
+    let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
+    request.headers_mut().insert(REQUEST_ID, id.clone());
+    let mut response = next.run(request).instrument(span.clone()).await;
+    response.headers_mut().insert(REQUEST_ID, id);
+    let status = response.status();
+    span.record("status", status.as_u16());
+    span.record("duration_ms", u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    span.in_scope(|| {
+        if status.is_server_error() {
+            tracing::warn!("failed");
+        } else if is_reading {
+            // Whoever waits for a job asks many times a second.
+            tracing::debug!("answered");
+        } else {
+            tracing::info!("answered");
+        }
+    });
+    response
+}
+
+/// For a handler that makes a job or learns of it otherwise than from the path.
+pub fn record_job(id: &JobId) {
+    tracing::Span::current().record("job", id.as_str());
+}
+
+/// The client's own id if it is harmless in a log, or a random one.
+fn request_id(request: &Request) -> HeaderValue {
+    let is_sane = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        (1..=REQUEST_ID_LENGTH_MAX).contains(&bytes.len())
+            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+    };
+    if let Some(value) = request.headers().get(REQUEST_ID).filter(is_sane) {
+        return value.clone();
+    }
+    // Without randomness ids are useless and requests still work.
+    let random = getrandom::u64().unwrap_or_default();
+    HeaderValue::try_from(format!("{random:016x}")).expect("digits and letters")
+}
+
+/// The part of the path that is a job's id, where the route has a place for one.
+fn job_in_path(request: &Request) -> Option<JobId> {
+    let route = request.extensions().get::<MatchedPath>()?;
+    let parts = route.as_str().split('/').zip(request.uri().path().split('/'));
+    parts.filter(|(place, _)| place.starts_with('{')).find_map(|(_, part)| JobId::try_from(part.to_owned()).ok())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = LogError;
+    fn from_str(text: &str) -> Result<Self, LogError> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(LogError::Format(text.to_owned())),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("{0:?} is not a format of the log: use text or json")]
+    Format(String),
+    #[error("{0:?} is not a level or filter of the log ({1}): use error, warn, info, debug or trace")]
+    Filter(String, tracing_subscriber::filter::ParseError),
+    #[error("the log is set up already")]
+    Twice,
+}
+
+/// The log goes to standard error: lines for people if that is a terminal, and JSON otherwise, unless `format` says
+/// which. `filter` is a level or a filter; without it the variable [`FILTER_VARIABLE`] counts, and then `info`.
+pub fn set_up_log(format: Option<LogFormat>, filter: Option<&str>) -> Result<(), LogError> {
+    let from_variable = std::env::var(FILTER_VARIABLE).ok().filter(|value| !value.is_empty());
+    let filter = parse_filter(filter.or(from_variable.as_deref()).unwrap_or("info"))?;
+    let is_terminal = std::io::stderr().is_terminal();
+    let format = format.unwrap_or(if is_terminal { LogFormat::Text } else { LogFormat::Json });
+    let subscriber = subscriber(format, filter, is_terminal, std::io::stderr);
+    tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Twice)
+}
+
+fn subscriber<W>(format: LogFormat, filter: EnvFilter, ansi: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(ansi);
+    match format {
+        LogFormat::Text => Box::new(builder.finish()),
+        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_span_list(false).finish()),
+    }
+}
+
+fn parse_filter(text: &str) -> Result<EnvFilter, LogError> {
+    EnvFilter::try_new(text).map_err(|error| LogError::Filter(text.to_owned(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn;
+    use axum::routing::post;
+    use serde_json::{Value, json};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_one_line_without_its_query() {
+        let log = Log::default();
+        let writer = log.clone();
+        let filter = parse_filter("info").expect("a filter");
+        let subscriber = subscriber(LogFormat::Json, filter, false, move || writer.clone());
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let router = Router::new().route("/jobs/{id}/stop", post(|| async { "" })).layer(from_fn(layer));
+        let job = JobId::new(1, 2);
+        let request = Request::post(format!("/jobs/{job}/stop?password=1")).header(REQUEST_ID, "r-1");
+        router.oneshot(request.body(Body::from("secret")).expect("a request")).await.expect("an answer");
+        let text = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
+        let mut line: Value = serde_json::from_str(&text).expect("one line of JSON");
+        assert!(line["span"]["duration_ms"].take().is_u64() && line["timestamp"].take().is_string(), "{text}");
+        let expected = json!({
+            "timestamp": null, "level": "INFO", "message": "answered", "target": "cofferdam_server::http::trace",
+            "span": {
+                "name": "request", "id": "r-1", "method": "POST", "path": format!("/jobs/{job}/stop"),
+                "job": job.as_str(), "status": 200, "duration_ms": null,
+            },
+        });
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn formats_and_filters_are_checked() {
+        assert_eq!("text".parse::<LogFormat>().ok(), Some(LogFormat::Text));
+        let error = "yaml".parse::<LogFormat>().map_err(|error| error.to_string());
+        assert_eq!(error, Err("\"yaml\" is not a format of the log: use text or json".to_owned()));
+        assert!(matches!(parse_filter("x=loud"), Err(LogError::Filter(..))));
+    }
+}
