@@ -10,10 +10,9 @@ use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::Response;
 use cofferdam_protocol::job::JobId;
+use tracing::Instrument;
 use tracing::field::Empty;
-use tracing::{Instrument, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -121,19 +120,12 @@ pub fn set_up_log(format: Option<LogFormat>, filter: Option<&str>) -> Result<(),
     let filter = parse_filter(filter.or(from_variable.as_deref()).unwrap_or("info"))?;
     let is_terminal = std::io::stderr().is_terminal();
     let format = format.unwrap_or(if is_terminal { LogFormat::Text } else { LogFormat::Json });
-    let subscriber = subscriber(format, filter, is_terminal, std::io::stderr);
-    tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Twice)
-}
-
-fn subscriber<W>(format: LogFormat, filter: EnvFilter, ansi: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
-where
-    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
-{
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(ansi);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal);
     match format {
-        LogFormat::Text => Box::new(builder.finish()),
-        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_span_list(false).finish()),
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).with_span_list(false).try_init(),
     }
+    .map_err(|_| LogError::Twice)
 }
 
 fn parse_filter(text: &str) -> Result<EnvFilter, LogError> {
@@ -142,53 +134,7 @@ fn parse_filter(text: &str) -> Result<EnvFilter, LogError> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
-    use axum::Router;
-    use axum::body::Body;
-    use axum::middleware::from_fn;
-    use axum::routing::post;
-    use serde_json::{Value, json};
-    use tower::ServiceExt;
-
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("no panic").write(bytes)
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[tokio::test]
-    async fn a_request_is_one_line_without_its_query() {
-        let log = Log::default();
-        let writer = log.clone();
-        let filter = parse_filter("info").expect("a filter");
-        let subscriber = subscriber(LogFormat::Json, filter, false, move || writer.clone());
-        let _guard = tracing::subscriber::set_default(subscriber);
-        let router = Router::new().route("/jobs/{id}/stop", post(|| async { "" })).layer(from_fn(layer));
-        let job = JobId::new(1, 2);
-        let request = Request::post(format!("/jobs/{job}/stop?password=1")).header(REQUEST_ID, "r-1");
-        router.oneshot(request.body(Body::from("secret")).expect("a request")).await.expect("an answer");
-        let text = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
-        let mut line: Value = serde_json::from_str(&text).expect("one line of JSON");
-        assert!(line["span"]["duration_ms"].take().is_u64() && line["timestamp"].take().is_string(), "{text}");
-        let expected = json!({
-            "timestamp": null, "level": "INFO", "message": "answered", "target": "cofferdam_server::http::trace",
-            "span": {
-                "name": "request", "id": "r-1", "method": "POST", "path": format!("/jobs/{job}/stop"),
-                "job": job.as_str(), "status": 200, "duration_ms": null,
-            },
-        });
-        assert_eq!(line, expected);
-    }
 
     #[test]
     fn formats_and_filters_are_checked() {
