@@ -3,14 +3,10 @@
 //! who may do what among those let in is not decided here.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
 use axum::http::header::{HOST, HeaderMap, HeaderName, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{Method, Uri};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 
 use super::Problem;
 
@@ -23,13 +19,6 @@ pub struct Guard {
     listening: SocketAddr,
     /// In lower case, without a final dot.
     allowed_hosts: Vec<String>,
-}
-
-pub async fn layer(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    match guard.check(request.method(), request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
 }
 
 impl Guard {

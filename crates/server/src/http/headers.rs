@@ -2,25 +2,19 @@
 //! need another Content-Security-Policy set it themselves; the rest is the same for all. There are no CORS headers:
 //! no other origin has business here.
 
-use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::{
-    CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use axum::middleware::Next;
-use axum::response::Response;
 
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 const NOTHING_BUT_ITSELF: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
 
-pub async fn layer(request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
-    let headers = response.headers_mut();
+pub(super) fn close_to_browsers(headers: &mut HeaderMap) {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(NOTHING_BUT_ITSELF);
-    response
 }

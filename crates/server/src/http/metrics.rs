@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use cofferdam_protocol::job::JobState;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -156,13 +155,24 @@ pub async fn get(State(metrics): State<Arc<Metrics>>) -> Response {
     ([(CONTENT_TYPE, content_type)], metrics.text()).into_response()
 }
 
-pub async fn layer(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
-    let begun = Instant::now();
-    let method = method_name(request.method());
-    let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, |path| path.as_str()).to_owned();
-    let response = next.run(request).await;
-    metrics.requested(RequestLabels { method, route, status: response.status().as_u16() }, begun.elapsed());
-    response
+/// A request under way, to be counted when it is answered.
+pub(super) struct RequestCount {
+    begun: Instant,
+    method: &'static str,
+    route: Option<MatchedPath>,
+}
+
+impl RequestCount {
+    pub(super) fn begin(request: &Request) -> Self {
+        let route = request.extensions().get::<MatchedPath>().cloned();
+        Self { begun: Instant::now(), method: method_name(request.method()), route }
+    }
+
+    pub(super) fn end(self, metrics: &Metrics, response: &Response) {
+        let (method, status) = (self.method, response.status().as_u16());
+        let route = self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
+        metrics.requested(RequestLabels { method, route, status }, self.begun.elapsed());
+    }
 }
 
 /// Methods can be made up; labels are kept for ever.

@@ -70,7 +70,7 @@ impl Server {
             .route("/metrics", get(metrics::get).with_state(metrics.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let router = wrap(router, Arc::new(Guard::new(address, Vec::new())), metrics.clone());
+        let router = wrap(router, Guard::new(address, Vec::new()), metrics.clone());
         let shutdown = CancellationToken::new();
         let served = tokio::spawn(serve(listener, router, shutdown.clone(), settings));
         Self { address, shared, metrics, shutdown, served }

@@ -7,11 +7,9 @@ use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::Next;
 use axum::response::Response;
 use cofferdam_protocol::job::JobId;
-use tracing::Instrument;
-use tracing::field::Empty;
+use tracing::Span;
 use tracing_subscriber::EnvFilter;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -22,46 +20,53 @@ const REQUEST_ID_LENGTH_MAX: usize = 64;
 /// What is logged, if no option says so: a filter such as `info` or `cofferdam_server=debug`.
 pub const FILTER_VARIABLE: &str = "COFFERDAM_LOG";
 
-pub async fn layer(mut request: Request, next: Next) -> Response {
-    let begun = Instant::now();
-    let id = request_id(&request);
-    let span = tracing::info_span!(
-        "request",
-        id = id.to_str().unwrap_or_default(),
-        method = %request.method(),
-        path = request.uri().path(),
-        job = Empty,
-        status = Empty,
-        duration_ms = Empty,
-    );
-    if !span.is_disabled()
-        && let Some(job) = job_in_path(&request)
-    {
-        span.record("job", job.as_str());
+/// A request under way.
+pub(super) struct RequestTrace {
+    begun: Instant,
+    id: HeaderValue,
+    span: Span,
+    is_reading: bool,
+}
+
+impl RequestTrace {
+    pub(super) fn begin(request: &Request) -> Self {
+        let id = request_id(request);
+        let span = tracing::info_span!(
+            "request",
+            id = id.to_str().unwrap_or_default(),
+            method = request.method().as_str(),
+            path = request.uri().path(),
+            job = job_in_path(request).as_ref().map(JobId::as_str),
+        );
+        let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
+        Self { begun: Instant::now(), id, span, is_reading }
     }
-    let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
-    request.headers_mut().insert(REQUEST_ID, id.clone());
-    let mut response = next.run(request).instrument(span.clone()).await;
-    response.headers_mut().insert(REQUEST_ID, id);
-    let status = response.status();
-    span.record("status", status.as_u16());
-    span.record("duration_ms", u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
-    span.in_scope(|| {
-        if status.is_server_error() {
-            tracing::warn!("failed");
-        } else if is_reading {
-            // Whoever waits for a job asks many times a second.
-            tracing::debug!("answered");
-        } else {
-            tracing::info!("answered");
-        }
-    });
-    response
+
+    /// Everything that is logged within it has the request's id.
+    pub(super) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    pub(super) fn end(self, response: &mut Response) {
+        let status = response.status().as_u16();
+        let duration_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.span.in_scope(|| {
+            if response.status().is_server_error() {
+                tracing::warn!(status, duration_ms, "failed");
+            } else if self.is_reading {
+                // Whoever waits for a job asks many times a second.
+                tracing::debug!(status, duration_ms, "answered");
+            } else {
+                tracing::info!(status, duration_ms, "answered");
+            }
+        });
+        response.headers_mut().insert(REQUEST_ID, self.id);
+    }
 }
 
 /// For a handler that makes a job or learns of it otherwise than from the path.
 pub fn record_job(id: &JobId) {
-    tracing::Span::current().record("job", id.as_str());
+    Span::current().record("job", id.as_str());
 }
 
 /// The client's own id if it is harmless in a log, or a random one.
