@@ -19,7 +19,7 @@ use self::model::Model;
 use self::request::Request;
 
 /// With [`REQUESTS_MAX`], some seconds of a debug build; PROPTEST_CASES asks for more.
-const CASES: u32 = 32;
+const CASES: u32 = 24;
 const REQUESTS_MAX: usize = 60;
 /// Jobs that are there from the beginning, so that the first requests find something.
 const JOBS_BEFORE: usize = 3;
