@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::multipart::MultipartRejection;
 use axum::extract::ws::{Message, WebSocketUpgrade};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Multipart, Path, Query, State};
 use axum::http::header::CONTENT_SECURITY_POLICY;
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -63,6 +64,7 @@ impl Server {
             .route("/jobs/{id}", get(|id: Result<Path<u32>, _>| async { id.map(|_| ()).map_err(Problem::from) }))
             .route("/docs", get(|| async { ([(CONTENT_SECURITY_POLICY, "default-src 'self'")], "") }))
             .route("/upload", post(|body: Result<bytes::Bytes, _>| async { body.map(|_| ()).map_err(Problem::from) }))
+            .route("/files", post(files))
             .route("/endless", get(|| async { axum::body::Body::from_stream(endless()) }))
             .route("/slow", get(slow))
             .route("/socket", get(|upgrade: WebSocketUpgrade| async { upgrade.on_upgrade(socket) }))
@@ -95,6 +97,14 @@ impl Server {
 
 fn endless() -> impl futures_util::Stream<Item = Result<bytes::Bytes, std::convert::Infallible>> {
     futures_util::stream::repeat_with(|| Ok(bytes::Bytes::from_static(&[0; 65_536])))
+}
+
+async fn files(files: Result<Multipart, MultipartRejection>) -> Result<(), Problem> {
+    let mut files = files?;
+    while let Some(file) = files.next_field().await? {
+        file.bytes().await?;
+    }
+    Ok(())
 }
 
 async fn slow(State(shared): State<Arc<Shared>>) -> &'static str {
@@ -226,6 +236,22 @@ async fn what_is_wrong_with_a_request_is_said_with_the_remedy() {
                 "type": "/problems/unsupported-media-type", "title": "The body is of the wrong type", "status": 415,
                 "detail": "The Content-Type of the request is not application/json.",
                 "fix": "Send the header Content-Type: application/json and a body of that type.",
+            }),
+        ),
+        (
+            server.ask("POST", "/files", &["Content-Type: multipart/form-data"], "").await,
+            json!({
+                "type": "/problems/unsupported-media-type", "title": "The body is of the wrong type", "status": 415,
+                "detail": "The Content-Type of the request is not multipart/form-data; boundary=….",
+                "fix": "Send the header Content-Type: multipart/form-data; boundary=… and a body of that type.",
+            }),
+        ),
+        (
+            server.ask("POST", "/files", &["Content-Type: multipart/form-data; boundary=x"], "--x\r\nConte").await,
+            json!({
+                "type": "/problems/malformed-request", "title": "The request cannot be read", "status": 400,
+                "detail": "The body could not be read: incomplete multipart stream.",
+                "fix": "Send the request again, and check that its body is whole.",
             }),
         ),
         (
