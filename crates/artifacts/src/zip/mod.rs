@@ -75,7 +75,6 @@ pub fn write_zip(workspace: &Workspace, out: impl Write, options: ZipOptions) ->
         while let Some(found) = walk.next_entry()? {
             archive.append(found)?;
         }
-        archive.zipped.skipped += walk.unreadable_directories();
         archive.finish()
     })
 }
@@ -261,8 +260,7 @@ impl<W: Write> EntryWriter<W> {
 
     fn end(&mut self) -> io::Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let sizes =
-            Sizes { crc: open.crc.finalize(), compressed: open.compressed, uncompressed: open.uncompressed };
+        let sizes = Sizes { crc: open.crc.finalize(), compressed: open.compressed, uncompressed: open.uncompressed };
         if let Placement::Behind { .. } = open.placement {
             self.write(&format::data_descriptor(open.placement, sizes))?;
         }

@@ -40,12 +40,7 @@ impl Creator {
         }
     }
 
-    pub fn finish_directory(
-        &mut self,
-        path: &RelativePath,
-        mode: u32,
-        modified: (i64, u32),
-    ) -> Result<(), FileError> {
+    pub fn finish_directory(&mut self, path: &RelativePath, mode: u32, modified: (i64, u32)) -> Result<(), FileError> {
         let directory = self.open(path)?;
         finish(path, &directory, mode, modified)
     }

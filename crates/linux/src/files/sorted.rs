@@ -30,7 +30,7 @@ pub struct Found {
 
 #[derive(Debug)]
 pub enum Content {
-    /// Its entries follow, unless it cannot be read.
+    /// Its entries follow.
     Directory,
     /// The bytes that it points to, whatever they are.
     Symlink(Vec<u8>),
@@ -58,9 +58,6 @@ pub struct SortedWalk {
     levels: Vec<Vec<CString>>,
     entries_left: u64,
     entries_max: u64,
-    /// A directory that was given out last, to be gone into.
-    pending: Option<CString>,
-    unreadable_directories: u64,
 }
 
 impl std::fmt::Debug for SortedWalk {
@@ -74,14 +71,7 @@ impl Workspace {
     pub fn sorted_walk(&self, entries_max: u64) -> Result<SortedWalk, FileError> {
         let root = RelativePath::root();
         let walk = Walk::new(self.open_directory(&root)?).map_err(|errno| FileError::from_errno(&root, errno))?;
-        let mut sorted = SortedWalk {
-            walk,
-            levels: Vec::new(),
-            entries_left: entries_max,
-            entries_max,
-            pending: None,
-            unreadable_directories: 0,
-        };
+        let mut sorted = SortedWalk { walk, levels: Vec::new(), entries_left: entries_max, entries_max };
         sorted.read_level()?;
         Ok(sorted)
     }
@@ -90,12 +80,6 @@ impl Workspace {
 impl SortedWalk {
     /// None at the end. What vanishes before it can be opened is not part of the tree.
     pub fn next_entry(&mut self) -> Result<Option<Found>, FileError> {
-        if let Some(name) = self.pending.take() {
-            match self.walk.try_descend(&name).map_err(|errno| self.fail(errno))? {
-                true => self.read_level()?,
-                false => self.unreadable_directories += 1,
-            }
-        }
         loop {
             let Some(name) = self.levels.last_mut().and_then(Vec::pop) else {
                 if self.walk.ascend().map_err(|errno| self.fail(errno))?.is_none() {
@@ -105,23 +89,24 @@ impl SortedWalk {
                 self.levels.truncate(self.walk.depth() + 1);
                 continue;
             };
-            if let Some(found) = self.open(&name)? {
-                if matches!(found.content, Content::Directory) {
-                    self.pending = Some(name);
+            let Some(mut found) = self.open(&name)? else { continue };
+            if matches!(found.content, Content::Directory) {
+                match self.walk.descend(&name) {
+                    Ok(()) => self.read_level()?,
+                    Err(Errno::ACCESS) => found.content = Content::Unavailable(Unavailable::Unreadable),
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                    Err(errno) => return Err(self.fail(errno)),
                 }
-                return Ok(Some(found));
             }
+            return Ok(Some(found));
         }
     }
 
     /// Leaves out the content of the directory that was given out last.
     pub fn skip_directory(&mut self) {
-        self.pending = None;
-    }
-
-    /// Directories so far whose content is missing because it could not be read.
-    pub fn unreadable_directories(&self) -> u64 {
-        self.unreadable_directories
+        if let Some(names) = self.levels.last_mut() {
+            names.clear();
+        }
     }
 
     fn read_level(&mut self) -> Result<(), FileError> {
