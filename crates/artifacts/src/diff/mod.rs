@@ -6,6 +6,9 @@
 //! bits are not in it. `.git` is left out at every level, since git takes no such path from a patch. Files that are
 //! too large or cannot be read are left out as well, with a line that says so between the files of the patch: a mark
 //! in the patch itself, such as "Binary files differ", would make git refuse all of it.
+//!
+//! One change git cannot make: a link that points to itself or to a directory, with a directory in its place
+//! afterwards. It looks for the new files through the old link, and refuses the patch.
 
 mod binary;
 mod name;
