@@ -76,7 +76,7 @@ pub fn write_patch(
     out: impl Write,
     options: PatchOptions,
 ) -> Result<Patched, ArtifactError> {
-    let mut patch = Patch { out, options, read_bytes: 0, patched: Patched::default() };
+    let mut patch = Patch { out, options, read_bytes: 0, budget: text::Budget::default(), patched: Patched::default() };
     let mut old = Side::new(base, options.entries)?;
     let mut new = Side::new(Some(workspace), options.entries)?;
     // What is beneath a directory that cannot be read any more was not removed.
@@ -152,6 +152,7 @@ struct Patch<W: Write> {
     out: W,
     options: PatchOptions,
     read_bytes: u64,
+    budget: text::Budget,
     patched: Patched,
 }
 
@@ -205,17 +206,18 @@ impl<W: Write> Patch<W> {
 
     fn add_blobs(&mut self, path: &RelativePath, old: Option<Blob>, new: Option<Blob>) -> Result<(), ArtifactError> {
         let mut section = Vec::new();
+        let budget = &mut self.budget;
         let counts = match (&old, &new) {
             (Some(old), Some(new)) if old.mode == new.mode && old.content == new.content => return Ok(()),
             // A file that became a link, or a link a file, is removed and made again.
             (Some(old), Some(new)) if (old.mode == GitMode::Symlink) != (new.mode == GitMode::Symlink) => {
-                let removed = write_change(&mut section, path, Some(old), None);
-                let added = write_change(&mut section, path, None, Some(new));
+                let removed = write_change(&mut section, path, Some(old), None, budget);
+                let added = write_change(&mut section, path, None, Some(new), budget);
                 removed.and_then(|removed| {
                     Ok(text::Counts { insertions: added?.insertions, deletions: removed.deletions })
                 })
             }
-            (old, new) => write_change(&mut section, path, old.as_ref(), new.as_ref()),
+            (old, new) => write_change(&mut section, path, old.as_ref(), new.as_ref(), budget),
         };
         let counts = counts.map_err(|source| content_error(path, source))?;
         self.write_section(path, &section, counts)

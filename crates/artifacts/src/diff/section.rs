@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use cofferdam_linux::files::RelativePath;
 
+use super::text::Budget;
 use super::{binary, name, text};
 
 /// A file or a link as git sees it.
@@ -38,6 +39,7 @@ pub(super) fn write_change(
     path: &RelativePath,
     old: Option<&Blob>,
     new: Option<&Blob>,
+    budget: &mut Budget,
 ) -> io::Result<text::Counts> {
     write_head(section, path);
     let mut mode_at_index = String::new();
@@ -63,7 +65,7 @@ pub(super) fn write_change(
     }
     write_side(section, "--- ", b"a/", path, old.is_some());
     write_side(section, "+++ ", b"b/", path, new.is_some());
-    text::write_hunks(section, old_content, new_content)
+    text::write_hunks(section, old_content, new_content, budget)
 }
 
 fn write_head(section: &mut Vec<u8>, path: &RelativePath) {

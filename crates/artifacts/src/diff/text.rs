@@ -9,9 +9,36 @@ use imara_diff::{Algorithm, Diff, InternedInput};
 
 /// Lines shown around a change, by which it is found if the file has moved on.
 const CONTEXT_LINES: usize = 3;
-/// Lines on either side that are compared. The worst input at this size, a file whose lines are all there in another
-/// order, takes about a second.
-const COMPARED_LINES_MAX: usize = 20_000;
+/// Lines on either side that are compared; each takes about a hundred bytes of memory meanwhile.
+const COMPARED_LINES_MAX: usize = 200_000;
+/// Lines of one side times lines of the other. Most inputs take milliseconds at this size; the worst, thousands of
+/// lines of which only a hundred differ from each other, takes half a second.
+const COMPARED_PAIRS_MAX: u64 = 400_000_000;
+/// For all files of a patch together: less than a minute, however they were chosen.
+const COMPARED_PAIRS_TOTAL_MAX: u64 = 100 * COMPARED_PAIRS_MAX;
+
+/// How much may still be compared. Counted in lines and not in time, so that the same trees give the same patch.
+#[derive(Debug)]
+pub(super) struct Budget {
+    pairs: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { pairs: COMPARED_PAIRS_TOTAL_MAX }
+    }
+}
+
+impl Budget {
+    fn take(&mut self, old_lines: usize, new_lines: usize) -> bool {
+        let pairs = (old_lines as u64).saturating_mul(new_lines as u64);
+        if old_lines.max(new_lines) > COMPARED_LINES_MAX || pairs > COMPARED_PAIRS_MAX.min(self.pairs) {
+            return false;
+        }
+        self.pairs -= pairs;
+        true
+    }
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
@@ -19,12 +46,13 @@ pub(super) struct Counts {
     pub(super) deletions: u64,
 }
 
-pub(super) fn write_hunks(patch: &mut Vec<u8>, old: &[u8], new: &[u8]) -> std::io::Result<Counts> {
+pub(super) fn write_hunks(patch: &mut Vec<u8>, old: &[u8], new: &[u8], budget: &mut Budget) -> std::io::Result<Counts> {
     let (start, old_end, new_end) = changed(old, new);
     let (lead, trail) = (last_lines(&old[..start]), first_lines(&old[old_end..]));
     let lines_before = count_lines(&old[..start - lead.len()]);
     let (removed, added) = (&old[start..old_end], &new[start..new_end]);
-    if count_lines(removed).max(count_lines(added)) > COMPARED_LINES_MAX || removed.is_empty() || added.is_empty() {
+    let is_replaced = removed.is_empty() || added.is_empty();
+    if is_replaced || !budget.take(count_lines(removed), count_lines(added)) {
         return replace(patch, lines_before, lead, removed, added, trail);
     }
     let first = start - lead.len();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 
 use crc32fast::Hasher;
-use flate2::{Compress, Compression, FlushCompress, Status};
+use flate2::{Compress, CompressError, Compression, FlushCompress, Status};
 
 /// Compressing is nearly all of the work. More threads would take the machine from the sandboxes that run on it.
 const THREADS: usize = 2;
@@ -15,6 +15,15 @@ const THREADS: usize = 2;
 pub(super) const QUEUED_BLOCKS_MAX: usize = 256;
 /// By how much the room for the result grows when it turns out too small.
 const OUTPUT_STEP_BYTES: usize = 16 << 10;
+/// Blocks from this length on are tried before they are compressed: what is compressed already (pictures, archives,
+/// models) takes the longest and gains nothing.
+const TRIED_MIN_BYTES: usize = 256 << 10;
+/// What is tried of a block: its start, its middle and its end.
+const SAMPLE_BYTES: usize = 16 << 10;
+/// A block whose samples do not get smaller than this share is left as it is.
+const WORTHWHILE_PERCENT: usize = 98;
+/// The most that deflate stores in one piece.
+const STORED_MAX_BYTES: usize = u16::MAX as usize;
 
 /// What a block is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,24 +88,59 @@ fn work(queue: &Mutex<Receiver<Job>>, level: Compression) {
     }
 }
 
-fn deflate(compress: &mut Compress, content: Vec<u8>, part: Part) -> Result<Block, flate2::CompressError> {
+fn deflate(compress: &mut Compress, content: Vec<u8>, part: Part) -> Result<Block, CompressError> {
     let mut crc = Hasher::new();
     crc.update(&content);
     let uncompressed_bytes = content.len() as u64;
+    let is_worthwhile = is_worthwhile(compress, &content)?;
+    let bytes = match (is_worthwhile, part) {
+        (true, _) => compress_all(compress, &content, part)?,
+        (false, Part::Whole) => return Ok(Block { crc, uncompressed_bytes, bytes: content, deflated: false }),
+        (false, _) => store(&content, part),
+    };
+    if part == Part::Whole && bytes.len() >= content.len() {
+        return Ok(Block { crc, uncompressed_bytes, bytes: content, deflated: false });
+    }
+    Ok(Block { crc, uncompressed_bytes, bytes, deflated: true })
+}
+
+fn is_worthwhile(compress: &mut Compress, content: &[u8]) -> Result<bool, CompressError> {
+    if content.len() < TRIED_MIN_BYTES {
+        return Ok(true);
+    }
+    let mut compressed_bytes = 0;
+    let starts = [0, content.len() / 2, content.len() - SAMPLE_BYTES];
+    for start in starts {
+        compressed_bytes += compress_all(compress, &content[start..start + SAMPLE_BYTES], Part::Whole)?.len();
+    }
+    Ok(compressed_bytes * 100 < starts.len() * SAMPLE_BYTES * WORTHWHILE_PERCENT)
+}
+
+fn compress_all(compress: &mut Compress, content: &[u8], part: Part) -> Result<Vec<u8>, CompressError> {
     // Inner blocks end at a whole byte, as what follows them was made without knowing where they end.
     let flush = if part == Part::Inner { FlushCompress::Sync } else { FlushCompress::Finish };
     let mut bytes = Vec::with_capacity(content.len() + OUTPUT_STEP_BYTES);
     compress.reset();
     loop {
         let status = compress.compress_vec(&content[compress.total_in() as usize..], &mut bytes, flush)?;
-        let flushed = compress.total_in() == uncompressed_bytes && bytes.len() < bytes.capacity();
+        let flushed = compress.total_in() == content.len() as u64 && bytes.len() < bytes.capacity();
         if status == Status::StreamEnd || (part == Part::Inner && flushed) {
-            break;
+            return Ok(bytes);
         }
         bytes.reserve(OUTPUT_STEP_BYTES);
     }
-    if part == Part::Whole && bytes.len() >= content.len() {
-        return Ok(Block { crc, uncompressed_bytes, bytes: content, deflated: false });
+}
+
+/// Deflate's form of content that is not compressed: a mark on the last piece, the length, and the length inverted.
+fn store(content: &[u8], part: Part) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(content.len() + OUTPUT_STEP_BYTES);
+    let mut pieces = content.chunks(STORED_MAX_BYTES).peekable();
+    while let Some(piece) = pieces.next() {
+        let length = piece.len() as u16;
+        bytes.push(u8::from(part != Part::Inner && pieces.peek().is_none()));
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&(!length).to_le_bytes());
+        bytes.extend_from_slice(piece);
     }
-    Ok(Block { crc, uncompressed_bytes, bytes, deflated: true })
+    bytes
 }

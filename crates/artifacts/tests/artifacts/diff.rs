@@ -131,7 +131,10 @@ fn large_files_that_share_little_are_replaced_in_reasonable_time() {
     let numbers = |range: Vec<usize>| range.iter().map(|number| format!("{number}\n")).collect::<String>();
     for (old, new) in [
         (numbers((0..700_000).collect()), numbers((700_000..1_400_000).collect())),
-        (numbers((0..20_000).collect()), numbers((0..20_000).rev().collect())),
+        (
+            numbers((0..100_000).map(|index| index % 97).collect()),
+            numbers((0..100_000).map(|index| index % 89).collect()),
+        ),
         ("\n".repeat(8_000_000), "x\n".repeat(4_000_000)),
     ] {
         let (base, tree) = (Tree::new(), Tree::new());
