@@ -175,7 +175,7 @@ impl<W: Write> Patch<W> {
                 Some(Loaded::Large { mode: new_mode, file: mut new_file, size_bytes: new_size_bytes }),
             ) => {
                 let same = size_bytes == new_size_bytes && {
-                    self.read_bytes = self.read_bytes.saturating_add(2 * size_bytes);
+                    self.read_bytes = self.read_bytes.saturating_add(size_bytes.saturating_mul(2));
                     if self.read_bytes > self.options.read_bytes {
                         return self.leave_out(&path, READ_LIMIT_REASON);
                     }

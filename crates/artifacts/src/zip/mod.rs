@@ -53,7 +53,7 @@ impl Default for ZipOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Zipped {
     pub entries: u64,
-    /// Content of all files together, before it was compressed.
+    /// Content of all files and links together, before it was compressed.
     pub bytes: u64,
     pub archive_bytes: u64,
     /// Sockets, pipes, devices, what we may not read, and what is deeper than a path can be long.
@@ -139,16 +139,17 @@ impl<W: Write> Archive<W> {
         mut content: io::Take<impl Read>,
         fail: impl Fn(io::Error) -> ArtifactError,
     ) -> Result<(), ArtifactError> {
-        let placement = Placement::Behind { announced_bytes: content.limit() };
+        // Said before a file of holes is read that never fits.
+        self.allow(content.limit())?;
         if content.limit() <= BLOCK_BYTES {
             let block = self.read_block(&mut content).map_err(fail)?;
-            let length = self.count(&block)?;
+            let length = block.len() as u64;
             return self.push(Step::Whole(entry, self.compressors.compress(block, Part::Whole)), length);
         }
-        self.push(Step::Begin(entry, placement), 0)?;
+        self.push(Step::Begin(entry, Placement::Behind { announced_bytes: content.limit() }), 0)?;
         loop {
             let block = self.read_block(&mut content).map_err(&fail)?;
-            let length = self.count(&block)?;
+            let length = block.len() as u64;
             let is_last = content.limit() == 0 || length < BLOCK_BYTES;
             let part = if is_last { Part::Last } else { Part::Inner };
             self.push(Step::Block(self.compressors.compress(block, part)), length)?;
@@ -165,16 +166,15 @@ impl<W: Write> Archive<W> {
         Ok(block)
     }
 
-    fn count(&mut self, block: &[u8]) -> Result<u64, ArtifactError> {
-        let length = block.len() as u64;
-        self.zipped.bytes += length;
-        if self.zipped.bytes > self.bytes_max {
-            return Err(ArtifactError::TooLarge { limit: self.bytes_max, what: "bytes" });
+    fn allow(&self, bytes: u64) -> Result<(), ArtifactError> {
+        match self.zipped.bytes.saturating_add(bytes) > self.bytes_max {
+            true => Err(ArtifactError::TooLarge { limit: self.bytes_max, what: "bytes" }),
+            false => Ok(()),
         }
-        Ok(length)
     }
 
     fn push(&mut self, step: Step, bytes: u64) -> Result<(), ArtifactError> {
+        self.zipped.bytes += bytes;
         self.ahead.push_back((step, bytes));
         self.ahead_bytes += bytes;
         while self.ahead_bytes > AHEAD_MAX_BYTES || self.ahead.len() >= QUEUED_BLOCKS_MAX {
