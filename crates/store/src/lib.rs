@@ -193,13 +193,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// A running job changes hands: next generation, with an event [`EventBody::Resumed`]. Refused with
     /// [`StoreError::Fenced`] while the lease of another owner runs, unless `is_owner_dead`.
-    async fn take_over(
-        &self,
-        id: &JobId,
-        lease: &Lease,
-        reason: &str,
-        is_owner_dead: bool,
-    ) -> Result<Job, StoreError>;
+    async fn take_over(&self, id: &JobId, lease: &Lease, reason: &str, is_owner_dead: bool) -> Result<Job, StoreError>;
 
     /// Adds events to a running job and changes its row, all or nothing. A change to a final state sets `ended_ms`,
     /// clears owner, lease and sandbox, and is the job's last: what comes after is refused with [`StoreError::State`].
