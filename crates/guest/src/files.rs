@@ -241,7 +241,7 @@ fn problem(error: FileError) -> Problem {
         FileError::Escapes { .. } | FileError::PermissionDenied { .. } => StatusCode::FORBIDDEN,
         FileError::AlreadyExists { .. } | FileError::NotEmpty { .. } | FileError::Busy { .. } => StatusCode::CONFLICT,
         FileError::NoSpace { .. } => StatusCode::INSUFFICIENT_STORAGE,
-        FileError::ArchiveTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        FileError::ArchiveTooLarge { .. } | FileError::TreeTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         FileError::Io { .. } | FileError::KernelTooOld => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::BAD_REQUEST,
     };

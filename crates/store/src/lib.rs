@@ -70,7 +70,7 @@ pub struct NewJob {
     pub spec: JobSpec,
     pub now_ms: u64,
     /// The same key of the same tenant again answers with the first job; `fingerprint` tells whether it asks for the
-    /// same thing.
+    /// same thing. A deleted job keeps its key until it is purged.
     pub idempotency: Option<Idempotency>,
     /// Refused when as many jobs are waiting already.
     pub queue_max: u64,
@@ -197,6 +197,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Adds events to a running job and changes its row, all or nothing. A change to a final state sets `ended_ms`,
     /// clears owner, lease and sandbox, and is the job's last: what comes after is refused with [`StoreError::State`].
+    /// So is a change back to `scheduled`.
     async fn append(
         &self,
         id: &JobId,
@@ -215,21 +216,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// [`StoreError::State`] when it has ended otherwise.
     async fn cancel(&self, id: &JobId, now_ms: u64, reason: &str) -> Result<Job, StoreError>;
 
-    /// Extends the leases of all running jobs of this owner; how many.
+    /// Extends the leases of all running jobs of this owner; how many. One that runs longer already is left as it is.
     async fn renew(&self, owner: &str, until_ms: u64) -> Result<u64, StoreError>;
 
     /// Marks a job that has ended as deleted: from then on it is not found. Its directory is removed by the caller, who
-    /// then calls [`Store::purge`].
+    /// then calls [`Store::purge`]. Refused with [`StoreError::State`] before its end.
     async fn delete(&self, id: &JobId) -> Result<(), StoreError>;
 
-    /// Forgets a deleted job and its events.
+    /// Forgets a deleted job and its events. Refused with [`StoreError::State`] if it is not deleted.
     async fn purge(&self, id: &JobId) -> Result<(), StoreError>;
 
     /// Deleted and not purged.
     async fn deleted(&self) -> Result<Vec<JobId>, StoreError>;
 
     /// The files of a job that has ended tell its end. May become durable late: whoever does not find it does it
-    /// again.
+    /// again. Without effect on a job that has not ended or is not there.
     async fn set_mirrored(&self, id: &JobId) -> Result<(), StoreError>;
 
     /// Jobs that have ended and are not marked as mirrored.

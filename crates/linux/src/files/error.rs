@@ -41,6 +41,8 @@ pub enum FileError {
     ArchiveEntry { entry: String, reason: &'static str },
     #[error("the archive holds more than {limit} {what}; make a smaller one, or several")]
     ArchiveTooLarge { limit: u64, what: &'static str },
+    #[error("the workspace holds more than {limit} {what}; remove what is not needed, or raise the limit")]
+    TreeTooLarge { limit: u64, what: &'static str },
     #[error("the archive could not be read or written: {source}")]
     ArchiveStream { source: io::Error },
     #[error("\"{path}\": {source}")]

@@ -5,11 +5,13 @@
 
 mod archive_read;
 mod archive_write;
+mod create;
 mod error;
 mod operations;
 mod path;
 mod remove;
 mod resolve;
+mod sorted;
 mod tree;
 mod walk;
 mod watch;
@@ -17,9 +19,11 @@ mod write;
 
 pub use archive_read::Extracted;
 pub use archive_write::{ARCHIVE_DEFAULT_LIMITS, ArchiveLimits, Archived};
+pub use create::Creator;
 pub use error::FileError;
 pub use path::{NAME_MAX_BYTES, PATH_MAX_BYTES, RelativePath, percent_decode, percent_encode};
 pub use resolve::Workspace;
+pub use sorted::{Content, Found, SortedWalk, Unavailable, compare_paths};
 pub use tree::{LIST_ENTRIES_MAX, TREE_ENTRIES_MAX, Usage};
 pub use watch::{WATCHES_MAX, Watcher};
 pub use write::{FileWriter, WriteOptions};

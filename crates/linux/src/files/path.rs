@@ -42,6 +42,11 @@ impl RelativePath {
         Self::collect(components(bytes)).map_err(refuse)
     }
 
+    /// A path that was put together from names read in directories, and is shorter than a path may be.
+    pub(super) fn walked(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
     fn collect<'a>(components: impl Iterator<Item = &'a [u8]>) -> Result<Self, &'static str> {
         let mut path = Self::root();
         for component in components {

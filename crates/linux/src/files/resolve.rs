@@ -20,7 +20,7 @@ const RACES_MAX: usize = 128;
 /// A pipe without a writer, a terminal or a lease must not stop or change us.
 pub(super) const WITHOUT_EFFECTS: OFlags =
     OFlags::from_bits_retain(OFlags::NONBLOCK.bits() | OFlags::NOCTTY.bits() | OFlags::CLOEXEC.bits());
-const DIRECTORY: OFlags =
+pub(super) const DIRECTORY: OFlags =
     OFlags::from_bits_retain(OFlags::RDONLY.bits() | OFlags::DIRECTORY.bits() | WITHOUT_EFFECTS.bits());
 
 /// A directory that hostile code changes while we use it. Nothing outside of it is ever reached through it.

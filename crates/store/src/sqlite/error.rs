@@ -42,3 +42,25 @@ impl From<Error> for StoreError {
         from_sqlite(&error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_of_sqlite_has_its_remedy() {
+        let of = |code| from_sqlite(&Error::SqliteFailure(ffi::Error::new(code), None));
+        for code in [ffi::SQLITE_FULL, ffi::SQLITE_IOERR_SHMSIZE] {
+            assert_eq!(of(code), StoreError::NoSpace, "{code}");
+        }
+        for code in [ffi::SQLITE_READONLY, ffi::SQLITE_READONLY_DBMOVED, ffi::SQLITE_CANTOPEN, ffi::SQLITE_PERM] {
+            assert!(matches!(of(code), StoreError::ReadOnly(_)), "{code}");
+        }
+        for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_CORRUPT_INDEX, ffi::SQLITE_NOTADB] {
+            assert!(matches!(of(code), StoreError::Damaged(_)), "{code}");
+        }
+        for code in [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_BUSY, ffi::SQLITE_CONSTRAINT_UNIQUE] {
+            assert!(matches!(of(code), StoreError::Other(_)), "{code}");
+        }
+    }
+}

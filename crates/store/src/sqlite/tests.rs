@@ -111,6 +111,18 @@ async fn a_full_database_works_again_once_there_is_space() {
 }
 
 #[tokio::test]
+async fn a_database_that_cannot_be_written_is_still_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&directory.path().join("cofferdam.db"), ignore()).unwrap();
+    let job = store.create(new_job(1)).await.unwrap().job;
+    store.writer.write(|batch| Ok(batch.connection.pragma_update(None, "query_only", true)?)).await.unwrap();
+    let refused = StoreError::ReadOnly("attempt to write a readonly database".to_owned());
+    assert_eq!(store.create(new_job(2)).await, Err(refused));
+    assert_eq!(store.job(&id(1)).await, Ok(job));
+    assert_eq!(store.job(&id(2)).await, Err(StoreError::NotFound(id(2))));
+}
+
+#[tokio::test]
 async fn marks_as_mirrored_share_a_commit() {
     const JOBS: u64 = 100;
     let directory = tempfile::tempdir().unwrap();

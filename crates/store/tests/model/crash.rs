@@ -13,8 +13,9 @@ use cofferdam_store::conformance::{id, new_job};
 use cofferdam_store::{JobChange, Lease, SqliteStore, Store};
 
 const JOBS: usize = 4;
-/// Copies that are taken, or kills, each at another moment.
-const ROUNDS: usize = 8;
+/// Each at another moment.
+const COPIES: usize = 8;
+const KILLS: usize = 4;
 const DATABASE: &str = "COFFERDAM_TEST_DATABASE";
 
 /// Copies database and log to a new directory. No checkpoint may be due meanwhile: a copy takes longer than a crash.
@@ -55,7 +56,7 @@ async fn copies_hold_what_was_answered_or_seen() {
             }
         });
     }
-    for round in 0..ROUNDS {
+    for round in 0..COPIES {
         // Some way on, so that every copy is of another moment.
         let target = 10 * (round as u64 + 1);
         while known[round % JOBS].load(Ordering::SeqCst) < target {
@@ -76,7 +77,7 @@ fn a_killed_process_leaves_what_it_answered() {
     if let Some(path) = std::env::var_os(DATABASE) {
         runtime.block_on(write_until_killed(Path::new(&path)));
     }
-    for round in 0..ROUNDS {
+    for round in 0..KILLS {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("cofferdam.db");
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -92,7 +93,7 @@ fn a_killed_process_leaves_what_it_answered() {
                 known[job.parse::<usize>().unwrap()] = answered.parse().unwrap();
             }
         };
-        answers.by_ref().take(10 + 60 * round).for_each(|line| note(line.unwrap()));
+        answers.by_ref().take(10 + 140 * round).for_each(|line| note(line.unwrap()));
         child.kill().unwrap();
         child.wait().unwrap();
         // What it had said before it died. The last line may be cut.

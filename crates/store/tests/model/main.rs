@@ -19,8 +19,10 @@ use self::model::Model;
 use self::request::Request;
 
 /// With [`REQUESTS_MAX`], some seconds of a debug build; PROPTEST_CASES asks for more.
-const CASES: u32 = 48;
-const REQUESTS_MAX: usize = 40;
+const CASES: u32 = 24;
+const REQUESTS_MAX: usize = 60;
+/// Jobs that are there from the beginning, so that the first requests find something.
+const JOBS_BEFORE: usize = 3;
 
 type Told = Arc<Mutex<Vec<(Job, Vec<Event>)>>>;
 
@@ -35,7 +37,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        20 => (0..50_u64, request::any()).prop_map(|(later_ms, request)| Step::Ask(later_ms, request)),
+        20 => (0..4_u64, request::any()).prop_map(|(later_ms, request)| Step::Ask(later_ms, request)),
         1 => Just(Step::Reopen),
         1 => Just(Step::Crash),
     ]
@@ -62,7 +64,9 @@ async fn run(steps: Vec<Step>) {
     let mut store = open(&path, &told);
     let mut model = Model::default();
     let mut now_ms = 1_000;
-    for (index, step) in steps.into_iter().enumerate() {
+    let create = Request::Create { tenant: 0, label: 0, key: None, queue_max: u64::MAX };
+    let before = std::iter::repeat_n(Step::Ask(1, create), JOBS_BEFORE);
+    for (index, step) in before.chain(steps).enumerate() {
         match step {
             Step::Ask(later_ms, request) => {
                 now_ms += later_ms;
@@ -128,6 +132,7 @@ fn queries(created: u64) -> Vec<ListQuery> {
     vec![
         ListQuery { tenant: "tenant 1".to_owned(), ..all.clone() },
         ListQuery { states: vec![JobState::Cancelled, JobState::Running], limit: 2, ..all.clone() },
+        ListQuery { states: vec![JobState::Scheduled, JobState::Failed], before: Some(id(1)), ..all.clone() },
         ListQuery { labels: [("label".to_owned(), "0".to_owned())].into(), limit: 3, ..all.clone() },
         ListQuery { before: Some(id(created / 2)), limit: 2, ..all.clone() },
         all,

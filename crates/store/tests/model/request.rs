@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::model::Model;
 
 /// A job is named by a number below [`JOBS`]; those that have not been created yet are asked for as well.
-const JOBS: u64 = 8;
+const JOBS: u64 = 6;
 
 #[derive(Debug, Clone)]
 pub enum Request {
@@ -83,7 +83,7 @@ impl Answer {
 
 pub fn any() -> impl Strategy<Value = Request> {
     let key = prop::option::weighted(0.3, (0..2_u8, 0..2_u8));
-    let (lease, owner, job, events) = (0..100_u64, 0..2_u8, 0..JOBS, 0..4_usize);
+    let (lease, owner, job, events) = (0..12_u64, 0..2_u8, 0..JOBS, 0..4_usize);
     let behind = prop_oneof![8 => Just(0), 1 => 1..3_u64];
     prop_oneof![
         6 => (0..2_u8, 0..2_u8, key, 3..8_u64)

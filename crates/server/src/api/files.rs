@@ -1,0 +1,183 @@
+//! The files of a job's workspace, one at a time, while it runs and after.
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, Query};
+use axum::http::header::{CONTENT_TYPE, LAST_MODIFIED};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use cofferdam_linux::files::{RelativePath, WriteOptions, percent_decode};
+use cofferdam_protocol::event::{EventBody, FileAction};
+use cofferdam_protocol::files::FileKind;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, UNIX_EPOCH};
+use utoipa::{IntoParams, ToSchema};
+
+use super::log::ranged;
+use super::request::{Invalid, to_path};
+use super::schedule::{parse_json, upload_problem};
+use super::upload::write_stream;
+use super::{Answer, Api, Named, State, blocking, untrusted};
+use crate::clock::now_ms;
+use crate::http::problem::Problem;
+
+/// Deeper trees are listed directory by directory.
+const TREE_DEPTH: usize = 100;
+
+/// The file that a request's path names, byte for byte.
+#[derive(Debug)]
+pub struct FilePath(RelativePath);
+
+impl<S: Send + Sync> FromRequestParts<S> for FilePath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        // Not through the router's own decoding: names need not be UTF-8.
+        let path = parts.uri.path();
+        let encoded = path.split_once("/files/").map_or("", |(_, rest)| rest);
+        Ok(Self(RelativePath::parse(&percent_decode(encoded)?)?))
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ReadQuery {
+    /// Of a directory: everything below it.
+    recursive: Option<bool>,
+}
+
+pub async fn read_root(
+    state: State,
+    named: Named,
+    query: Query<ReadQuery>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    read(state, named, FilePath(RelativePath::root()), query, headers).await
+}
+
+pub async fn read(
+    axum::extract::State(api): State,
+    Named(id): Named,
+    FilePath(path): FilePath,
+    Query(query): Query<ReadQuery>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let workspace = api.workspace(&id).await?;
+    let is_recursive = query.recursive == Some(true);
+    let found = blocking(move || {
+        let stat = workspace.stat(&path, true)?;
+        if stat.kind == FileKind::Directory {
+            let list = if is_recursive { workspace.tree(&path, TREE_DEPTH)? } else { workspace.list(&path)? };
+            return Ok(Err(list));
+        }
+        let (content, stat) = workspace.read(&path, None)?;
+        Ok(Ok((content.into_inner(), stat)))
+    });
+    let (file, stat) = match found.await? {
+        Ok(file) => file,
+        Err(list) => return Ok(Json(list).into_response()),
+    };
+    let mut response = ranged(Some(tokio::fs::File::from_std(file)), 0..stat.size_bytes, &headers).await?;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    let modified = UNIX_EPOCH + Duration::from_millis(u64::try_from(stat.modified_ms).unwrap_or_default());
+    if let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(modified)) {
+        headers.insert(LAST_MODIFIED, value);
+    }
+    untrusted(headers);
+    Ok(response)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct WriteQuery {
+    /// Permission bits in octal, such as `755`.
+    mode: Option<String>,
+    /// Makes a directory; the body is ignored.
+    directory: Option<bool>,
+}
+
+/// What is now in the workspace under that name.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Written {
+    pub path: String,
+    pub size_bytes: u64,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+pub async fn write(
+    axum::extract::State(api): State,
+    Named(id): Named,
+    FilePath(path): FilePath,
+    Query(query): Query<WriteQuery>,
+    body: Body,
+) -> Answer<Json<Written>> {
+    let mode = query.mode.map(|mode| {
+        let parsed = u32::from_str_radix(&mode, 8).ok().filter(|mode| *mode <= 0o777);
+        parsed.ok_or_else(|| Invalid::new("mode", "it is written in octal, between 0 and 777"))
+    });
+    let mode = mode.transpose()?;
+    let workspace = api.workspace(&id).await?;
+    let most = api.jobs.inner().settings.upload_max_bytes;
+    let name = path.to_string();
+    let stat = if query.directory == Some(true) {
+        blocking(move || {
+            workspace.mkdir(&path, true)?;
+            Ok(workspace.stat(&path, false)?)
+        })
+        .await?
+    } else {
+        let options = WriteOptions { mode, append: false, parents: true };
+        write_stream(workspace, path, options, body.into_data_stream(), &mut most.clone(), most, |_: &[u8]| ())
+            .await
+            .map_err(upload_problem)?
+    };
+    note(&api, &id, &name, FileAction::Written).await?;
+    Ok(Json(Written { path: name, size_bytes: stat.size_bytes, mode: stat.mode }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RemoveQuery {
+    /// A directory with everything in it.
+    recursive: Option<bool>,
+}
+
+pub async fn remove(
+    axum::extract::State(api): State,
+    Named(id): Named,
+    FilePath(path): FilePath,
+    Query(query): Query<RemoveQuery>,
+) -> Answer<StatusCode> {
+    let workspace = api.workspace(&id).await?;
+    let name = path.to_string();
+    blocking(move || Ok(workspace.remove(&path, query.recursive == Some(true))?)).await?;
+    note(&api, &id, &name, FileAction::Removed).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The body of a move.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveRequest {
+    from: String,
+    to: String,
+}
+
+pub async fn rename(axum::extract::State(api): State, Named(id): Named, body: Bytes) -> Answer<StatusCode> {
+    let request: MoveRequest = parse_json(&body)?;
+    let (from, to) = (to_path("from", &request.from)?, to_path("to", &request.to)?);
+    let workspace = api.workspace(&id).await?;
+    let name = to.to_string();
+    blocking(move || Ok(workspace.rename(&from, &to)?)).await?;
+    note(&api, &id, &name, FileAction::Moved).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn note(api: &Api, id: &cofferdam_protocol::job::JobId, path: &str, action: FileAction) -> Answer<()> {
+    let event = EventBody::FileChanged { path: path.to_owned(), action };
+    api.jobs.inner().store.note(id, now_ms(), vec![event]).await?;
+    Ok(())
+}
