@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -128,7 +128,6 @@ fn prepare_sandbox(prepare: &Prepare, cgroup: &mut Cgroup, control: &OwnedFd, lo
 
 /// In the forked child: closes its copy of a descriptor that the copied owner will never drop.
 fn close_copy(descriptor: std::os::fd::BorrowedFd<'_>) {
-    use std::os::fd::AsRawFd;
     // SAFETY: this process never returns to the frames that own the descriptor, so nobody closes it twice.
     unsafe { libc::close(descriptor.as_raw_fd()) };
 }
@@ -348,15 +347,17 @@ fn settle_descriptors(control: OwnedFd) -> Result<OwnedFd> {
 
 fn listen(directory: &str) -> Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    let path = Path::new(directory).join(CONTROL_SOCKET_NAME);
     let listen = || -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        // Through a descriptor: the address of a socket is 108 bytes at most, and the directory's path may be longer.
+        let directory = rustix::fs::open(directory, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let path = format!("/proc/self/fd/{}/{CONTROL_SOCKET_NAME}", directory.as_raw_fd());
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         rustix::net::listen(&socket, 16)?;
         Ok(socket)
     };
-    listen().step_with(|| format!("listening at {}", path.display()))
+    listen().step_with(|| format!("listening in {directory}"))
 }
 
 fn write_map(path: &str, content: &str) -> Result<()> {

@@ -141,6 +141,14 @@ impl std::fmt::Display for StepResult {
 }
 
 impl EventBody {
+    /// The step that it is about.
+    pub fn step(&self) -> Option<u32> {
+        match self {
+            Self::StepStarted { step, .. } | Self::Output { step, .. } | Self::StepFinished { step, .. } => Some(*step),
+            _ => None,
+        }
+    }
+
     /// The name in the `type` field, for streams and filters.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -12,7 +12,7 @@ mod workspace;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -153,7 +153,7 @@ impl LocalRuntime {
             return Err(missing());
         }
         let directory = self.state_directory.as_deref().ok_or_else(missing)?.join(id);
-        let control = connect_control(&directory.join(CONTROL_SOCKET_NAME)).map_err(|_| missing())?;
+        let control = connect_control(&directory).map_err(|_| missing())?;
         Sandbox::attach(id.to_owned(), control, network, log, directory).await
     }
 
@@ -327,8 +327,12 @@ fn is_alive(state_directory: &Path) -> bool {
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
-fn connect_control(path: &Path) -> std::io::Result<OwnedFd> {
+/// Through a descriptor: the address of a socket is 108 bytes at most, and the directory's path may be longer.
+fn connect_control(directory: &Path) -> std::io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let directory = rustix::fs::open(directory, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let path = format!("/proc/self/fd/{}/{CONTROL_SOCKET_NAME}", directory.as_raw_fd());
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use axum::body::{Body, Bytes};
-use axum::extract::Query;
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::Response;
@@ -14,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use utoipa::IntoParams;
 
-use super::{Answer, Named, State, untrusted};
+use super::{Answer, Named, Query, State, untrusted};
 use crate::http::problem::Problem;
 
 /// Pieces between the disk and the network, and their size.
@@ -51,9 +50,7 @@ pub async fn download(
 
 /// A body that blocking code writes. What fails after the answer has begun breaks the connection, so that nobody takes
 /// a part for the whole.
-pub fn stream(
-    work: impl FnOnce(&mut dyn Write) -> Result<(), ArtifactError> + Send + 'static,
-) -> Body {
+pub fn stream(work: impl FnOnce(&mut dyn Write) -> Result<(), ArtifactError> + Send + 'static) -> Body {
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(CHUNKS);
     tokio::task::spawn_blocking(move || {
         let mut out = io::BufWriter::with_capacity(CHUNK_BYTES, ChunkWriter(&sender));

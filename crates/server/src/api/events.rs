@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::Query;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::request::Invalid;
-use super::{Answer, Named, State};
+use super::{Answer, Named, Query, State};
+use crate::http::Metrics;
 
 /// Says that the connection lives, to whatever lies between.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -69,7 +69,7 @@ pub async fn events(
         return Ok(Json(EventPage { events, last_seq }).into_response());
     }
     let reader = inner.feeds.follow(&inner.store, &id, after).await?;
-    let reading = inner.metrics.reader();
+    let reading = Reading::new(&inner.metrics);
     let stop = api.stop.clone();
     let frames = stream::unfold((reader, reading, stop), |(mut reader, reading, stop)| async move {
         let frame = tokio::select! {
@@ -89,4 +89,20 @@ pub async fn events(
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// Counted while it lives.
+struct Reading(std::sync::Arc<Metrics>);
+
+impl Reading {
+    fn new(metrics: &std::sync::Arc<Metrics>) -> Self {
+        metrics.event_readers.inc();
+        Self(metrics.clone())
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.event_readers.dec();
+    }
 }

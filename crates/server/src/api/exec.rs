@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 
 use super::request::{Amount, Invalid, check_env, duration_ms};
 use super::schedule::parse_json;
-use super::{Answer, Api, Named, State, untrusted};
+use super::{Answer, Api, Named, Payload, State, untrusted};
 use crate::clock::{now_ms, random};
 use crate::http::problem::Problem;
 
@@ -71,7 +71,7 @@ impl ExecBody {
 }
 
 /// A client that hangs up ends the command.
-pub async fn exec(axum::extract::State(api): State, Named(id): Named, body: Bytes) -> Answer<Response> {
+pub async fn exec(axum::extract::State(api): State, Named(id): Named, Payload(body): Payload) -> Answer<Response> {
     let (request, stdin) = parse_json::<ExecBody>(&body)?.into_request()?;
     let client = connect(&api, &id).await?;
     let exec = new_exec_id();
@@ -103,13 +103,7 @@ pub fn new_exec_id() -> ExecId {
 }
 
 /// Starts a command once the job's events tell of it.
-pub async fn begin(
-    api: &Api,
-    id: &JobId,
-    client: &Client,
-    exec: &ExecId,
-    request: &ExecRequest,
-) -> Answer<ExecStream> {
+pub async fn begin(api: &Api, id: &JobId, client: &Client, exec: &ExecId, request: &ExecRequest) -> Answer<ExecStream> {
     let event = EventBody::ExecStarted { exec: exec.to_string(), argv: request.argv.clone() };
     api.jobs.inner().store.note(id, now_ms(), vec![event]).await?;
     Ok(client.exec(exec, request, 0, false).await?)

@@ -1,8 +1,8 @@
 //! The files of a job's workspace, one at a time, while it runs and after.
 
 use axum::Json;
-use axum::body::{Body, Bytes};
-use axum::extract::{FromRequestParts, Query};
+use axum::body::Body;
+use axum::extract::FromRequestParts;
 use axum::http::header::{CONTENT_TYPE, LAST_MODIFIED};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -18,7 +18,7 @@ use super::log::ranged;
 use super::request::{Invalid, to_path};
 use super::schedule::{parse_json, upload_problem};
 use super::upload::write_stream;
-use super::{Answer, Api, Named, State, blocking, untrusted};
+use super::{Answer, Api, Named, Payload, Query, State, blocking, untrusted};
 use crate::clock::now_ms;
 use crate::http::problem::Problem;
 
@@ -47,12 +47,7 @@ pub struct ReadQuery {
     recursive: Option<bool>,
 }
 
-pub async fn read_root(
-    state: State,
-    named: Named,
-    query: Query<ReadQuery>,
-    headers: HeaderMap,
-) -> Answer<Response> {
+pub async fn read_root(state: State, named: Named, query: Query<ReadQuery>, headers: HeaderMap) -> Answer<Response> {
     read(state, named, FilePath(RelativePath::root()), query, headers).await
 }
 
@@ -166,7 +161,7 @@ pub struct MoveRequest {
     to: String,
 }
 
-pub async fn rename(axum::extract::State(api): State, Named(id): Named, body: Bytes) -> Answer<StatusCode> {
+pub async fn rename(axum::extract::State(api): State, Named(id): Named, Payload(body): Payload) -> Answer<StatusCode> {
     let request: MoveRequest = parse_json(&body)?;
     let (from, to) = (to_path("from", &request.from)?, to_path("to", &request.to)?);
     let workspace = api.workspace(&id).await?;

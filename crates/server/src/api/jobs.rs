@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::IntoResponse;
@@ -15,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::request::Invalid;
 use super::upload::Staging;
 use super::view::JobView;
-use super::{Answer, Base, Named, State, schedule};
+use super::{Answer, Base, Named, Query, State, schedule};
 use crate::http::problem::Problem;
 use crate::jobs::TENANT;
 

@@ -4,7 +4,6 @@ use std::io;
 use std::ops::Range;
 
 use axum::body::{Body, Bytes};
-use axum::extract::Query;
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
@@ -18,7 +17,7 @@ use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
 use super::request::Invalid;
-use super::{Answer, Api, Named, State, untrusted};
+use super::{Answer, Api, Named, Query, State, untrusted};
 use crate::http::problem::Problem;
 
 /// One read of the disk.
@@ -69,11 +68,7 @@ pub async fn log(
 }
 
 /// A file, or the part of it, or of that part what the client asks for.
-pub async fn ranged(
-    file: Option<tokio::fs::File>,
-    part: Range<u64>,
-    headers: &HeaderMap,
-) -> Answer<Response> {
+pub async fn ranged(file: Option<tokio::fs::File>, part: Range<u64>, headers: &HeaderMap) -> Answer<Response> {
     let length = part.end - part.start;
     let wanted = headers.get(RANGE).and_then(|value| value.to_str().ok()).and_then(|text| parse_range(text, length));
     let (status, wanted) = match wanted {

@@ -21,7 +21,8 @@ pub mod view;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Request};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::routing::{delete, get, post};
@@ -35,9 +36,6 @@ use crate::jobs::Jobs;
 use crate::jobs::directory::JobDirectory;
 use view::JobView;
 
-/// A JSON body; files are sent as multipart when they are larger.
-const JSON_MAX_BYTES: usize = 16 << 20;
-
 /// What handlers work with.
 #[derive(Debug, Clone)]
 pub struct Api {
@@ -47,9 +45,7 @@ pub struct Api {
 }
 
 pub fn router(jobs: Jobs, stop: CancellationToken) -> Router {
-    let files = || {
-        get(files::read).put(files::write).delete(files::remove)
-    };
+    let files = || get(files::read).put(files::write).delete(files::remove);
     let unbounded = DefaultBodyLimit::disable;
     Router::new()
         .route("/schedule", post(schedule::schedule).layer(unbounded()))
@@ -79,7 +75,6 @@ pub fn router(jobs: Jobs, stop: CancellationToken) -> Router {
         .route("/healthz", get(system::health))
         .route("/readyz", get(system::ready))
         .route("/metrics", get(system::metrics))
-        .layer(DefaultBodyLimit::max(JSON_MAX_BYTES))
         .with_state(Arc::new(Api { jobs, stop }))
 }
 
@@ -99,6 +94,31 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
         JobId::try_from(text).map(Self).map_err(|error| {
             Problem::not_found(format!("there is no such job: {error}; GET /jobs lists those that there are"))
         })
+    }
+}
+
+/// What stands behind the `?` of a URL.
+#[derive(Debug)]
+pub struct Query<T>(pub T);
+
+impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let axum::extract::Query(query) = axum::extract::Query::from_request_parts(parts, state).await?;
+        Ok(Self(query))
+    }
+}
+
+/// A body that is small enough to be read whole.
+#[derive(Debug)]
+pub struct Payload(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Payload {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        Ok(Self(Bytes::from_request(request, state).await?))
     }
 }
 

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::Query;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use cofferdam_protocol::exec::{ExecId, ExecOutcome, ExecRequest, TerminalSize};
@@ -17,7 +16,7 @@ use utoipa::IntoParams;
 
 use super::exec::{begin, connect, ended, finish, new_exec_id};
 use super::request::Invalid;
-use super::{Answer, Api, Named, State};
+use super::{Answer, Api, Named, Query, State};
 use crate::http::problem::Problem;
 
 /// A person types less, and a paste is cut into pieces by whoever sends it.

@@ -46,7 +46,7 @@ impl From<FileError> for Problem {
             | FileError::PermissionDenied { .. }
             | FileError::Busy { .. } => Self::conflict(detail),
             FileError::NoSpace { .. } => Self::no_space(detail),
-            FileError::ArchiveTooLarge { .. } => Self::too_large(detail),
+            FileError::ArchiveTooLarge { .. } | FileError::TreeTooLarge { .. } => Self::too_large(detail),
             FileError::ArchiveStream { .. } => Self::malformed(detail),
             FileError::KernelTooOld => Self::internal(detail),
             FileError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => Self::no_space(detail),

@@ -203,7 +203,9 @@ impl JobRequest {
             (None, None, None) => {
                 return Err(Invalid::new("steps", "there is nothing to do; send steps, or a goal as task or prompt"));
             }
-            _ => return Err(Invalid::new("steps", "send either steps or a goal (task or prompt), not several of them")),
+            _ => {
+                return Err(Invalid::new("steps", "send either steps or a goal (task or prompt), not several of them"));
+            }
         };
         self.options.into_spec(work, settings)
     }
@@ -244,14 +246,15 @@ impl Options {
             }
         }
         if self.files.len() > FILES_MAX {
-            let message = format!("there are {}, the most is {FILES_MAX}; send them as multipart/form-data", self.files.len());
+            let message =
+                format!("there are {}, the most is {FILES_MAX}; send them as multipart/form-data", self.files.len());
             return Err(Invalid::new("files", message));
         }
         let files: Vec<InputFile> =
             self.files.into_iter().enumerate().map(|(index, file)| file.decode(index)).collect::<Result<_, _>>()?;
-        let parent = self.parent.map(|parent| {
-            JobId::try_from(parent).map_err(|error| Invalid::new("parent", error.to_string()))
-        });
+        let parent = self
+            .parent
+            .map(|parent| JobId::try_from(parent).map_err(|error| Invalid::new("parent", error.to_string())));
         let spec = JobSpec {
             work,
             env: self.env,
@@ -399,9 +402,9 @@ pub fn duration_ms(field: &str, amount: Option<Amount>, default_ms: u64) -> Resu
         Amount::Text(text) => text,
     };
     let mut scratch = Limits::default();
-    scratch
-        .set(&format!("time={text}"))
-        .map_err(|_| Invalid::new(field, "it is not a time of at most 30 days; write seconds as a number, or \"10m\""))?;
+    scratch.set(&format!("time={text}")).map_err(|_| {
+        Invalid::new(field, "it is not a time of at most 30 days; write seconds as a number, or \"10m\"")
+    })?;
     Ok(scratch.time_ms)
 }
 
@@ -465,7 +468,10 @@ mod tests {
             (r#"{"steps": [{"tool": "fly"}]}"#, "unknown variant `fly`, expected one of `shell`"),
             (r#"{"steps": [{"tool": "shell"}]}"#, "steps[0].command: it is missing; shell needs it"),
             (r#"{"steps": [{"tool": "shell", "command": "ls", "code": "x"}]}"#, "steps[0].code: shell has no code"),
-            (r#"{"steps": [{"tool": "read_file", "path": "../x"}]}"#, "steps[0].path: \"../x\" is not a path in the workspace"),
+            (
+                r#"{"steps": [{"tool": "read_file", "path": "../x"}]}"#,
+                "steps[0].path: \"../x\" is not a path in the workspace",
+            ),
             (r#"{"steps": [{"tool": "read_file", "path": "a\u0000b"}]}"#, "steps[0].path: it holds a NUL byte"),
             (r#"{"task": "x", "limits": {"memory": "lots"}}"#, "limits.memory: \"lots\" is not a value"),
             (r#"{"task": "x", "timeout": -1}"#, "timeout: it is not a number of seconds"),

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::IntoResponse;
@@ -15,13 +13,13 @@ use super::request::SandboxRequest;
 use super::schedule::{accept, parse_json};
 use super::upload::Staging;
 use super::view::JobView;
-use super::{Answer, Api, Base, Named, State, jobs};
+use super::{Answer, Api, Base, Named, Payload, Query, State, jobs};
 use crate::http::problem::Problem;
 
 /// How long a request waits for its sandbox; a full machine takes longer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub async fn create(axum::extract::State(api): State, base: Base, body: Bytes) -> Answer<impl IntoResponse> {
+pub async fn create(axum::extract::State(api): State, base: Base, Payload(body): Payload) -> Answer<impl IntoResponse> {
     // Everything has a default.
     let request = if body.is_empty() { SandboxRequest::default() } else { parse_json(&body)? };
     let (spec, files) = request.into_spec(&api.jobs.inner().settings)?;

@@ -13,7 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::request::{InputFile, Invalid, JobRequest};
 use super::upload::{Staging, UploadError};
-use super::{Answer, Api, Base, JSON_MAX_BYTES, State};
+use super::{Answer, Api, Base, State};
+use crate::http::BODY_BYTES_MAX;
 use crate::http::problem::Problem;
 use crate::jobs::Submission;
 
@@ -70,7 +71,10 @@ pub async fn accept(
     if let Some(parent) = &spec.parent {
         let job = api.job(parent).await.map_err(|problem| problem.field("parent"))?;
         if !job.state.is_final() {
-            let detail = format!("parent: the job {parent} is {}; only the workspace of one that has ended is copied", job.state);
+            let detail = format!(
+                "parent: the job {parent} is {}; only the workspace of one that has ended is copied",
+                job.state
+            );
             return Err(Problem::conflict(detail).field("parent"));
         }
     }
@@ -89,16 +93,21 @@ fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let key = value.to_str().ok().filter(|key| (1..=KEY_MAX_BYTES).contains(&key.len()));
     let wrong = || {
-        Problem::invalid("Idempotency-Key", "Idempotency-Key: it is 1 to 255 printable ASCII characters; choose a shorter one")
+        Problem::invalid(
+            "Idempotency-Key",
+            "Idempotency-Key: it is 1 to 255 printable ASCII characters; choose a shorter one",
+        )
     };
     key.map(|key| Some(key.to_owned())).ok_or_else(wrong)
 }
 
 async fn whole(request: Request) -> Answer<Bytes> {
     // The route takes uploads of any size; what is read into memory has a bound.
-    let request = request.map(|body| axum::body::Body::new(http_body_util::Limited::new(body, JSON_MAX_BYTES)));
+    let request = request.map(|body| axum::body::Body::new(http_body_util::Limited::new(body, BODY_BYTES_MAX)));
     request.extract::<Bytes, _>().await.map_err(|_| {
-        Problem::too_large("the body is larger than 16 MiB, or was not sent to its end; send large files as multipart/form-data")
+        Problem::too_large(
+            "the body is larger than 16 MiB, or was not sent to its end; send large files as multipart/form-data",
+        )
     })
 }
 
@@ -138,14 +147,18 @@ async fn read_parts(mut parts: Multipart, staging: &mut Staging, hash: &mut Sha2
                 request = Some(request.unwrap_or_default().with_text(&name, text)?);
             }
             _ => {
-                let message = "there is no such part; send job, steps, task, prompt, archive, or files with a file name";
+                let message =
+                    "there is no such part; send job, steps, task, prompt, archive, or files with a file name";
                 return Err(Invalid::new(name, message).into());
             }
         }
     }
     request.ok_or_else(|| {
-        Invalid::new("job", "the part is missing; send the job as JSON in a part of this name, or task, prompt or steps")
-            .into()
+        Invalid::new(
+            "job",
+            "the part is missing; send the job as JSON in a part of this name, or task, prompt or steps",
+        )
+        .into()
     })
 }
 
@@ -153,7 +166,7 @@ async fn text(mut part: Field<'_>, hash: &mut Sha256) -> Answer<String> {
     let name = part.name().unwrap_or_default().to_owned();
     let mut bytes = Vec::new();
     while let Some(chunk) = part.chunk().await? {
-        if bytes.len() + chunk.len() > JSON_MAX_BYTES {
+        if bytes.len() + chunk.len() > BODY_BYTES_MAX {
             return Err(Problem::too_large(format!("the part {name} is larger than 16 MiB; send large data as files")));
         }
         bytes.extend_from_slice(&chunk);
@@ -166,9 +179,9 @@ pub fn upload_problem(error: UploadError) -> Problem {
     match error {
         UploadError::File(error) => error.into(),
         UploadError::Body(error) => Problem::malformed(format!("the upload was broken off: {error}; send it again")),
-        UploadError::TooLarge(most) => {
-            Problem::too_large(format!("the upload is larger than {}; raise --upload-max", cofferdam_protocol::limits::show_bytes(most)))
-        }
+        UploadError::TooLarge(most) => Problem::too_large(format!(
+            "the upload is larger than {}; raise --upload-max",
+            cofferdam_protocol::limits::show_bytes(most)
+        )),
     }
 }
-

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use axum::Json;
-use axum::extract::Query;
 use cofferdam_protocol::event::{Event, EventBody, StepResult};
 use cofferdam_protocol::exec::ExecOutcome;
 use cofferdam_protocol::job::{JobState, Step};
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::request::Invalid;
-use super::{Answer, Named, State, blocking};
+use super::{Answer, Named, Query, State, blocking};
 use crate::clock::rfc3339;
 use crate::jobs::shorten;
 
@@ -97,7 +96,8 @@ pub async fn steps(
         for view in &mut views {
             view.read_output(log.as_ref());
             if has_ended && matches!(view.status, "pending" | "running") {
-                view.status = if view.status == "running" && job.state == JobState::Failed { "failed" } else { "skipped" };
+                view.status =
+                    if view.status == "running" && job.state == JobState::Failed { "failed" } else { "skipped" };
             }
         }
         Ok(Json(StepList { steps: views, total }))

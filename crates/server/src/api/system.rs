@@ -24,5 +24,5 @@ pub async fn ready(axum::extract::State(api): State) -> Answer<Json<Value>> {
 pub async fn metrics(axum::extract::State(api): State) -> impl IntoResponse {
     let inner = api.jobs.inner();
     inner.gauge().await;
-    ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], inner.metrics.encode())
+    ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], inner.metrics.text())
 }

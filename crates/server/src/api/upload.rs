@@ -182,7 +182,8 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::fmt::Display,
 {
-    let limits = cofferdam_linux::files::ArchiveLimits { bytes: most_bytes, ..cofferdam_linux::files::ARCHIVE_DEFAULT_LIMITS };
+    let limits =
+        cofferdam_linux::files::ArchiveLimits { bytes: most_bytes, ..cofferdam_linux::files::ARCHIVE_DEFAULT_LIMITS };
     let work = move |chunks: Chunks| files.tar_in(&RelativePath::root(), chunks, limits).map(drop);
     pump(body, room_bytes, most_bytes, see, work).await
 }
@@ -265,11 +266,7 @@ pub struct Uploaded {
 }
 
 /// `POST /jobs/{id}/files`: many files at once.
-pub async fn upload(
-    axum::extract::State(api): State,
-    Named(id): Named,
-    request: Request,
-) -> Answer<Json<Uploaded>> {
+pub async fn upload(axum::extract::State(api): State, Named(id): Named, request: Request) -> Answer<Json<Uploaded>> {
     let files = api.workspace(&id).await?;
     let most = api.jobs.inner().settings.upload_max_bytes;
     let mut room = most;

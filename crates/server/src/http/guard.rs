@@ -37,10 +37,9 @@ impl Guard {
     fn check_host(&self, host: &Host) -> Result<(), Problem> {
         let name = &host.name;
         if name.ends_with(".localhost") {
-            return Err(Problem::wrong_host(
-                format!("{name} is where content from sandboxes is shown, and the API is not there."),
-                "Use localhost without anything before it.",
-            ));
+            return Err(Problem::wrong_host(format!(
+                "{name} is where content from sandboxes is shown, the API is not there; use localhost without anything before it"
+            )));
         }
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
         let is_listening = address.is_some_and(|address| {
@@ -51,10 +50,10 @@ impl Guard {
         if is_loopback || is_listening || self.allowed_hosts.contains(name) {
             return Ok(());
         }
-        Err(Problem::wrong_host(
-            format!("The request is for the host {name}, which is not known to be this server."),
-            format!("Use localhost, or start the server with --allowed-host {name} if that is its name."),
-        ))
+        Err(Problem::wrong_host(format!(
+            "the request is for the host {name}, which is not known to be this server; use localhost, or start the server \
+             with --allowed-host {name} if that is its name"
+        )))
     }
 }
 
@@ -84,17 +83,18 @@ fn normal(name: &str) -> String {
 }
 
 fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
-    let malformed = |detail: &str| Problem::malformed(detail, "Send one Host header, as in Host: localhost:8000.");
+    let malformed =
+        |what: &str| Problem::malformed(format!("{what}; send one Host header, as in Host: localhost:8000"));
     let mut values = headers.get_all(HOST).iter();
     let host = match (values.next(), values.next()) {
         (Some(value), None) => value.to_str().ok().and_then(Host::parse),
-        (None, _) => return Err(malformed("The request has no Host header.")),
-        (Some(_), Some(_)) => return Err(malformed("The request has more than one Host header.")),
+        (None, _) => return Err(malformed("the request has no Host header")),
+        (Some(_), Some(_)) => return Err(malformed("the request has more than one Host header")),
     };
-    let host = host.ok_or_else(|| malformed("The Host header of the request is not a host."))?;
+    let host = host.ok_or_else(|| malformed("the Host header of the request is not a host"))?;
     match uri.authority().map(|authority| Host::parse(authority.as_str())) {
         Some(target) if target.as_ref() != Some(&host) => {
-            Err(malformed("The host in the request line is not the one in the Host header."))
+            Err(malformed("the host in the request line is not the one in the Host header"))
         }
         _ => Ok(host),
     }
@@ -114,8 +114,7 @@ fn check_origin(host: &Host, headers: &HeaderMap) -> Result<(), Problem> {
     match parsed {
         Some((origin, default_port)) if values.next().is_none() && origin.is_same(host, default_port) => Ok(()),
         _ => Err(Problem::foreign_origin(
-            "The request was made by a page of another origin.",
-            "Open the server's own page, or use a client that is no web page.",
+            "the request was made by a page of another origin; open the server's own page, or use a client that is no web page",
         )),
     }
 }
@@ -132,8 +131,8 @@ fn check_fetch_site(method: &Method, headers: &HeaderMap) -> Result<(), Problem>
         return Ok(());
     }
     Err(Problem::foreign_origin(
-        "The browser says that the request was made by another site.",
-        "Open the server's own page, or use a client that is no web page.",
+        "the browser says that the request was made by another site; open the server's own page, or use a client that is no \
+         web page",
     ))
 }
 

@@ -109,7 +109,7 @@ impl Metrics {
         registry.register_with_unit(name, help, Unit::Seconds, self.http_request_seconds.clone());
     }
 
-    pub fn set_jobs(&self, state: JobState, count: usize) {
+    pub fn set_jobs(&self, state: JobState, count: u64) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.jobs.get_or_create(&StateLabels { state: state.as_str() }).set(count);
     }

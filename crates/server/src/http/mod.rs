@@ -29,9 +29,9 @@ pub use metrics::Metrics;
 pub use problem::Problem;
 pub use serve::{ServeSettings, serve};
 
-/// A body that is read into memory as a whole. Room for a job of many steps with their code; files are streamed and
-/// have bounds of their own.
-pub const BODY_BYTES_MAX: usize = 8 << 20;
+/// A body that is read into memory as a whole. Room for a job of many steps with their code, and small files; others
+/// are streamed and have bounds of their own.
+pub const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// The router as the outside may meet it: to be called last, so that no route is left out.
 pub fn wrap(router: Router, guard: Guard, metrics: Arc<Metrics>) -> Router {

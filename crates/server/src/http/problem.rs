@@ -5,7 +5,7 @@
 use std::fmt::Display;
 
 use axum::Json;
-use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, UPGRADE};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -22,12 +22,9 @@ pub struct Problem {
     pub title: &'static str,
     #[schema(example = 422)]
     pub status: u16,
-    /// One sentence on this request.
-    #[schema(example = "\"memory\" is \"lots\", which is not a size.")]
+    /// One sentence on this request, with the remedy.
+    #[schema(example = "limits.memory: \"lots\" is not a value for the limit memory; write 512MiB")]
     pub detail: String,
-    /// One sentence on what to do.
-    #[schema(example = "Write it as in \"512MiB\".")]
-    pub fix: String,
     /// The part of the request it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "limits.memory")]
@@ -37,8 +34,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    fn new(status: StatusCode, name: &'static str, title: &'static str, detail: String, fix: String) -> Self {
-        Self { r#type: name, title, status: status.as_u16(), detail, fix, field: None, header: None }
+    fn new(status: StatusCode, name: &'static str, title: &'static str, detail: String) -> Self {
+        Self { r#type: name, title, status: status.as_u16(), detail, field: None, header: None }
     }
 
     pub fn field(mut self, field: impl Into<String>) -> Self {
@@ -52,84 +49,99 @@ impl Problem {
         self
     }
 
-    pub fn malformed(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn malformed(detail: impl Into<String>) -> Self {
         let (name, title) = ("/problems/malformed-request", "The request cannot be read");
-        Self::new(StatusCode::BAD_REQUEST, name, title, detail.into(), fix.into())
+        Self::new(StatusCode::BAD_REQUEST, name, title, detail.into())
     }
 
-    pub fn foreign_origin(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn foreign_origin(detail: impl Into<String>) -> Self {
         let (name, title) = ("/problems/foreign-origin", "Other sites have no access");
-        Self::new(StatusCode::FORBIDDEN, name, title, detail.into(), fix.into())
+        Self::new(StatusCode::FORBIDDEN, name, title, detail.into())
     }
 
-    pub fn not_found(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn not_found(detail: impl Into<String>) -> Self {
         let (name, title) = ("/problems/not-found", "There is no such thing");
-        Self::new(StatusCode::NOT_FOUND, name, title, detail.into(), fix.into())
+        Self::new(StatusCode::NOT_FOUND, name, title, detail.into())
     }
 
     pub fn method_not_allowed(method: &Method, path: &str) -> Self {
         let (name, title) = ("/problems/method-not-allowed", "This cannot be done here");
-        let detail = format!("{method} is not possible on {path}.");
-        let fix = "Use one of the methods in the Allow header of this answer.".to_owned();
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, name, title, detail, fix)
+        let detail =
+            format!("{method} is not possible on {path}; use one of the methods in the Allow header of this answer");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, name, title, detail)
     }
 
     /// The client began a body and did not go on with it.
     pub fn stalled() -> Self {
         let (name, title) = ("/problems/request-stalled", "The request did not arrive in time");
-        let (detail, fix) = ("The body stopped arriving before its end.", "Send the request again.");
-        Self::new(StatusCode::REQUEST_TIMEOUT, name, title, detail.into(), fix.into())
+        let detail = "the body stopped arriving before its end; send the request again";
+        Self::new(StatusCode::REQUEST_TIMEOUT, name, title, detail.into())
     }
 
     /// The state of a thing does not allow what was asked.
-    pub fn conflict(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn conflict(detail: impl Into<String>) -> Self {
         let (name, title) = ("/problems/conflict", "Not possible in the present state");
-        Self::new(StatusCode::CONFLICT, name, title, detail.into(), fix.into())
+        Self::new(StatusCode::CONFLICT, name, title, detail.into())
     }
 
-    pub fn too_large(bytes_max: u64, fix: impl Into<String>) -> Self {
+    pub fn too_large(detail: impl Into<String>) -> Self {
         let (name, title) = ("/problems/too-large", "The request is too large");
-        let detail = format!("The body is larger than {bytes_max} bytes, which is all that is accepted here.");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, name, title, detail, fix.into())
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, name, title, detail.into())
     }
 
     pub fn unsupported_media_type(expected: &str) -> Self {
         let (name, title) = ("/problems/unsupported-media-type", "The body is of the wrong type");
-        let detail = format!("The Content-Type of the request is not {expected}.");
-        let fix = format!("Send the header Content-Type: {expected} and a body of that type.");
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, name, title, detail, fix)
+        let detail =
+            format!("the body is of no type that is understood here; send the header Content-Type: {expected}");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, name, title, detail)
     }
 
-    pub fn wrong_host(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn wrong_host(detail: impl Into<String>) -> Self {
         let (name, title) = ("/problems/wrong-host", "This server does not go by that name");
-        Self::new(StatusCode::MISDIRECTED_REQUEST, name, title, detail.into(), fix.into())
+        Self::new(StatusCode::MISDIRECTED_REQUEST, name, title, detail.into())
     }
 
     /// The request was understood, and a value in it is not accepted.
-    pub fn invalid(field: impl Into<String>, detail: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
         let (name, title) = ("/problems/invalid-field", "A value is not accepted");
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, name, title, detail.into(), fix.into()).field(field)
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, name, title, detail.into()).field(field)
     }
 
-    pub fn too_many(detail: impl Into<String>, fix: impl Into<String>, retry_after_s: u32) -> Self {
+    pub fn too_many(detail: impl Into<String>, retry_after_s: u32) -> Self {
         let (name, title) = ("/problems/too-many", "There are too many already");
-        Self::new(StatusCode::TOO_MANY_REQUESTS, name, title, detail.into(), fix.into())
-            .header(RETRY_AFTER, retry_after_s.into())
+        Self::new(StatusCode::TOO_MANY_REQUESTS, name, title, detail.into()).header(RETRY_AFTER, retry_after_s.into())
+    }
+
+    /// The disk is full.
+    pub fn no_space(detail: impl Into<String>) -> Self {
+        let (name, title) = ("/problems/no-space", "There is no room left");
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, name, title, detail.into())
+    }
+
+    /// A part was asked for that is not there.
+    pub fn range(detail: impl Into<String>) -> Self {
+        let (name, title) = ("/problems/range", "The range cannot be served");
+        Self::new(StatusCode::RANGE_NOT_SATISFIABLE, name, title, detail.into())
+    }
+
+    pub fn upgrade_required(detail: impl Into<String>) -> Self {
+        let (name, title) = ("/problems/upgrade-required", "This is a WebSocket");
+        Self::new(StatusCode::UPGRADE_REQUIRED, name, title, detail.into())
+            .header(UPGRADE, HeaderValue::from_static("websocket"))
     }
 
     /// Not the client's fault. The reason goes to the log, not to the client.
     pub fn internal(reason: impl Display) -> Self {
         tracing::error!(%reason, "a request failed");
         let (name, title) = ("/problems/internal", "The server failed");
-        let detail = "The server could not do its part; its log says why.".to_owned();
-        let fix = "Look for the X-Request-Id of this answer in the log of the server.".to_owned();
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, name, title, detail, fix)
+        let detail =
+            "the server could not do its part; its log says why, beside the X-Request-Id of this answer".to_owned();
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, name, title, detail)
     }
 
-    pub fn unavailable(detail: impl Into<String>, fix: impl Into<String>, retry_after_s: u32) -> Self {
+    pub fn unavailable(detail: impl Into<String>, retry_after_s: u32) -> Self {
         let (name, title) = ("/problems/unavailable", "Not at the moment");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, name, title, detail.into(), fix.into())
-            .header(RETRY_AFTER, retry_after_s.into())
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, name, title, detail.into()).header(RETRY_AFTER, retry_after_s.into())
     }
 }
 
@@ -147,10 +159,7 @@ impl IntoResponse for Problem {
 }
 
 pub async fn not_found(uri: Uri) -> Problem {
-    Problem::not_found(
-        format!("There is nothing at {}.", uri.path()),
-        "See /docs for what there is, and check the path for typing errors.",
-    )
+    Problem::not_found(format!("there is nothing at {}; /docs says what there is", uri.path()))
 }
 
 /// The router adds the header that says what is allowed.
@@ -164,12 +173,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_problem_is_json_with_its_own_type_and_header() {
-        let response = Problem::too_many("1000 jobs wait.", "Send it again later.", 5).into_response();
+        let response = Problem::too_many("1000 jobs wait; send it again later", 5).into_response();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
         assert_eq!(response.headers()[RETRY_AFTER], "5");
         let body = axum::body::to_bytes(response.into_body(), 10_000).await.expect("a body");
-        let expected = r#"{"type":"/problems/too-many","title":"There are too many already","status":429,"detail":"1000 jobs wait.","fix":"Send it again later."}"#;
+        let expected = r#"{"type":"/problems/too-many","title":"There are too many already","status":429,"detail":"1000 jobs wait; send it again later"}"#;
         assert_eq!(std::str::from_utf8(&body), Ok(expected));
     }
 }

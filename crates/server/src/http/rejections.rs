@@ -3,31 +3,11 @@
 use std::error::Error;
 
 use axum::extract::multipart::{MultipartError, MultipartRejection};
-use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::http::StatusCode;
 
+use super::Problem;
 use super::stall::BodyStalled;
-use super::{BODY_BYTES_MAX, Problem};
-
-impl From<JsonRejection> for Problem {
-    fn from(rejection: JsonRejection) -> Self {
-        match rejection {
-            JsonRejection::JsonSyntaxError(error) => {
-                let reason = error.source().map(ToString::to_string).unwrap_or_default();
-                let (_, reason) = split_field(&reason);
-                let detail = format!("The body is not valid JSON: {reason}.");
-                Self::malformed(detail, "Correct the JSON at that line and column.")
-            }
-            JsonRejection::JsonDataError(error) => {
-                let reason = error.source().map(ToString::to_string).unwrap_or_default();
-                misfit("The JSON", &reason, "Correct that value; /docs says what each may be.")
-            }
-            JsonRejection::MissingJsonContentType(_) => Self::unsupported_media_type("application/json"),
-            JsonRejection::BytesRejection(rejection) => rejection.into(),
-            other => Self::malformed(sentence(&other.body_text()), "Send a JSON object."),
-        }
-    }
-}
 
 impl From<BytesRejection> for Problem {
     fn from(rejection: BytesRejection) -> Self {
@@ -51,7 +31,7 @@ impl From<MultipartError> for Problem {
 impl From<QueryRejection> for Problem {
     fn from(rejection: QueryRejection) -> Self {
         let reason = rejection.source().map(ToString::to_string).unwrap_or_default();
-        misfit("The query", &reason, "Correct what follows the ? in the URL.")
+        misfit(&reason)
     }
 }
 
@@ -60,13 +40,14 @@ impl From<PathRejection> for Problem {
         if rejection.status().is_server_error() {
             return Self::internal(rejection);
         }
-        Self::not_found(sentence(&innermost(&rejection)), "Correct the path of the URL.")
+        Self::not_found(format!("{}; correct the path of the URL", innermost(&rejection)))
     }
 }
 
-fn misfit(what: &str, reason: &str, fix: &str) -> Problem {
+fn misfit(reason: &str) -> Problem {
     let (field, reason) = split_field(reason);
-    let mut problem = Problem::invalid(field, format!("{what} does not fit: {reason}."), fix);
+    let mut problem =
+        Problem::invalid(field, format!("the query does not fit: {reason}; correct what follows the ? in the URL"));
     // About the whole, then.
     problem.field.take_if(|field| field.is_empty());
     problem
@@ -75,13 +56,15 @@ fn misfit(what: &str, reason: &str, fix: &str) -> Problem {
 /// A body that did not arrive as a whole.
 fn unread(status: StatusCode, error: &(dyn Error + 'static)) -> Problem {
     if status == StatusCode::PAYLOAD_TOO_LARGE {
-        return Problem::too_large(BODY_BYTES_MAX as u64, "Send less, or in parts.");
+        return Problem::too_large("the body is larger than 16 MiB; send large files as multipart/form-data");
     }
     if chain(error).any(|error| error.is::<BodyStalled>()) {
         return Problem::stalled();
     }
-    let detail = format!("The body could not be read: {}.", innermost(error));
-    Problem::malformed(detail, "Send the request again, and check that its body is whole.")
+    let reason = innermost(error);
+    Problem::malformed(format!(
+        "the body could not be read: {reason}; send the request again, and check that its body is whole"
+    ))
 }
 
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -90,10 +73,6 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
 
 fn innermost(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map(ToString::to_string).unwrap_or_default()
-}
-
-fn sentence(text: &str) -> String {
-    format!("{}.", text.trim_end_matches('.'))
 }
 
 /// Reasons begin with the path of the value they are about, unless that is the whole: `steps[0].timeout: invalid …`.

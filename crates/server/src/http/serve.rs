@@ -37,8 +37,8 @@ pub struct ServeSettings {
 impl Default for ServeSettings {
     fn default() -> Self {
         Self {
-            // Each is a descriptor, and sandboxes and files need theirs; nobody has more browsers than this.
-            connections_max: 1_024,
+            // Each is a descriptor, and sandboxes and files need theirs; a thousand may follow one job.
+            connections_max: 4_096,
             // As long as browsers and proxies commonly keep connections for another request.
             head_timeout: Duration::from_secs(75),
             stall_timeout: Duration::from_secs(30),

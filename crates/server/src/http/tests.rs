@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::multipart::MultipartRejection;
 use axum::extract::ws::{Message, WebSocketUpgrade};
 use axum::extract::{Multipart, Path, Query, State};
 use axum::http::header::CONTENT_SECURITY_POLICY;
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,12 +37,6 @@ struct Server {
     served: JoinHandle<()>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Pet {
-    name: String,
-    legs: u8,
-}
-
 #[derive(Deserialize)]
 struct Page {
     limit: u32,
@@ -54,7 +48,6 @@ impl Server {
         let metrics = Arc::new(Metrics::new());
         let router = Router::new()
             .route("/hello", get(|| async { "hello" }))
-            .route("/pets", post(|pet: Result<Json<Pet>, _>| async { pet.map_err(Problem::from) }))
             .route(
                 "/pages",
                 get(|page: Result<Query<Page>, _>| async {
@@ -196,85 +189,26 @@ async fn an_answer_carries_an_id_and_closes_itself_to_other_origins() {
 #[tokio::test]
 async fn what_is_wrong_with_a_request_is_said_with_the_remedy() {
     let server = Server::start(ServeSettings::default()).await;
-    let json = ["Content-Type: application/json"];
     let cases = [
-        (
-            server.ask("POST", "/pets", &json, "{\n  \"name\": x}").await,
-            json!({
-                "type": "/problems/malformed-request", "title": "The request cannot be read", "status": 400,
-                "detail": "The body is not valid JSON: expected value at line 2 column 11.",
-                "fix": "Correct the JSON at that line and column.",
-            }),
-        ),
-        (
-            server.ask("POST", "/pets", &json, r#"{"name": "cat", "legs": "four"}"#).await,
-            json!({
-                "type": "/problems/invalid-field", "title": "A value is not accepted", "status": 422, "field": "legs",
-                "detail": "The JSON does not fit: invalid type: string \"four\", expected u8 at line 1 column 30.",
-                "fix": "Correct that value; /docs says what each may be.",
-            }),
-        ),
-        (
-            server.ask("POST", "/pets", &json, r#"{"name": "cat"}"#).await,
-            json!({
-                "type": "/problems/invalid-field", "title": "A value is not accepted", "status": 422, "field": "legs",
-                "detail": "The JSON does not fit: missing field `legs` at line 1 column 15.",
-                "fix": "Correct that value; /docs says what each may be.",
-            }),
-        ),
-        (
-            server.ask("POST", "/pets", &json, "7").await,
-            json!({
-                "type": "/problems/invalid-field", "title": "A value is not accepted", "status": 422,
-                "detail": "The JSON does not fit: invalid type: integer `7`, expected struct Pet at line 1 column 1.",
-                "fix": "Correct that value; /docs says what each may be.",
-            }),
-        ),
-        (
-            server.ask("POST", "/pets", &["Content-Type: text/plain"], "{}").await,
-            json!({
-                "type": "/problems/unsupported-media-type", "title": "The body is of the wrong type", "status": 415,
-                "detail": "The Content-Type of the request is not application/json.",
-                "fix": "Send the header Content-Type: application/json and a body of that type.",
-            }),
-        ),
-        (
-            server.ask("POST", "/files", &["Content-Type: multipart/form-data"], "").await,
-            json!({
-                "type": "/problems/unsupported-media-type", "title": "The body is of the wrong type", "status": 415,
-                "detail": "The Content-Type of the request is not multipart/form-data; boundary=….",
-                "fix": "Send the header Content-Type: multipart/form-data; boundary=… and a body of that type.",
-            }),
-        ),
-        (
-            server.ask("POST", "/files", &["Content-Type: multipart/form-data; boundary=x"], "--x\r\nConte").await,
-            json!({
-                "type": "/problems/malformed-request", "title": "The request cannot be read", "status": 400,
-                "detail": "The body could not be read: incomplete multipart stream.",
-                "fix": "Send the request again, and check that its body is whole.",
-            }),
-        ),
         (
             server.ask("GET", "/pages?limit=many", &[], "").await,
             json!({
                 "type": "/problems/invalid-field", "title": "A value is not accepted", "status": 422, "field": "limit",
-                "detail": "The query does not fit: invalid digit found in string.",
-                "fix": "Correct what follows the ? in the URL.",
+                "detail": "the query does not fit: invalid digit found in string; correct what follows the ? in the URL",
             }),
         ),
         (
             server.ask("GET", "/jobs/x", &[], "").await,
             json!({
                 "type": "/problems/not-found", "title": "There is no such thing", "status": 404,
-                "detail": "Cannot parse `x` to a `u32`.", "fix": "Correct the path of the URL.",
+                "detail": "Cannot parse `x` to a `u32`; correct the path of the URL",
             }),
         ),
         (
             server.ask("GET", "/nowhere?secret=1", &[], "").await,
             json!({
                 "type": "/problems/not-found", "title": "There is no such thing", "status": 404,
-                "detail": "There is nothing at /nowhere.",
-                "fix": "See /docs for what there is, and check the path for typing errors.",
+                "detail": "there is nothing at /nowhere; /docs says what there is",
             }),
         ),
     ];
@@ -284,7 +218,10 @@ async fn what_is_wrong_with_a_request_is_said_with_the_remedy() {
     }
     let answer = server.ask("DELETE", "/hello", &[], "").await;
     assert_eq!((answer.status, answer.header("allow")), (405, Some("GET,HEAD")));
-    assert_eq!(answer.problem()["detail"], "DELETE is not possible on /hello.");
+    assert_eq!(
+        answer.problem()["detail"],
+        "DELETE is not possible on /hello; use one of the methods in the Allow header of this answer"
+    );
 }
 
 #[tokio::test]
@@ -299,7 +236,7 @@ async fn a_body_beyond_the_limit_is_refused_unread() {
     let answer = read_until(&mut stream, "}").await;
     let problem = Answer::parse(&answer).problem();
     assert_eq!(problem["status"], 413);
-    let detail = "The body is larger than 8388608 bytes, which is all that is accepted here.";
+    let detail = "the body is larger than 16 MiB; send large files as multipart/form-data";
     assert_eq!(problem["detail"], detail);
 }
 

@@ -58,7 +58,11 @@ impl Log {
 /// What stands in front of a step's output.
 pub fn heading(number: u32, total: u32, attempt: u32, step: &Step) -> String {
     let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-    format!("── step {number} of {total}{again}, {}: {}", step.tool.name(), shorten(step.tool.text(), HEADING_MAX_CHARS))
+    format!(
+        "── step {number} of {total}{again}, {}: {}",
+        step.tool.name(),
+        shorten(step.tool.text(), HEADING_MAX_CHARS)
+    )
 }
 
 /// What stands behind it.

@@ -33,7 +33,7 @@ pub use self::log::shorten;
 use crate::Settings;
 use crate::clock::{JobIds, now_ms};
 use crate::data::DataDirectory;
-use crate::http::metrics::Metrics;
+use crate::http::Metrics;
 use crate::scheduler::{Demand, Scheduler};
 use feed::Feeds;
 use mirror::Mirror;
@@ -279,11 +279,7 @@ impl Inner {
     }
 
     /// Lists a job as live while it is being worked on, and gives its room back afterwards.
-    fn hold<F: Future<Output = ()> + Send + 'static>(
-        self: &Arc<Self>,
-        id: JobId,
-        work: impl FnOnce(Arc<Live>) -> F,
-    ) {
+    fn hold<F: Future<Output = ()> + Send + 'static>(self: &Arc<Self>, id: JobId, work: impl FnOnce(Arc<Live>) -> F) {
         let live = Arc::new(Live::default());
         self.live().insert(id.clone(), live.clone());
         let (inner, work) = (self.clone(), work(live));
@@ -317,8 +313,10 @@ impl Inner {
 
     pub(crate) async fn gauge(&self) {
         if let Ok(counts) = self.store.counts().await {
-            self.metrics.set_jobs(&counts);
+            for state in JobState::ALL {
+                self.metrics.set_jobs(state, counts.get(&state).copied().unwrap_or_default());
+            }
         }
-        self.metrics.set_pool_ready(self.pool.ready());
+        self.metrics.pool_ready.set(self.pool.ready() as i64);
     }
 }

@@ -173,7 +173,8 @@ mod tests {
         output.push(Stream::Stdout, &[b'e'; 10_000]);
         output.complete_to(10_031, 0);
         assert_eq!(output.take().len(), 10_003);
-        let Some(EventBody::Output { position: 10_031, log_from: 108, omitted_bytes, .. }) = output.event(10_111) else {
+        let Some(EventBody::Output { position: 10_031, log_from: 108, omitted_bytes, .. }) = output.event(10_111)
+        else {
             panic!("there is an event")
         };
         assert_eq!(omitted_bytes, 10_003 - EXCERPT_MAX_BYTES as u64);

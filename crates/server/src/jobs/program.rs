@@ -37,12 +37,7 @@ struct TypeScriptFiles {
 
 impl Program {
     /// `None` for tools that run no command. An error is the step's, in a sentence.
-    pub async fn new(
-        spec: &JobSpec,
-        number: u32,
-        step: &Step,
-        workspace: &Workspace,
-    ) -> Result<Option<Self>, String> {
+    pub async fn new(spec: &JobSpec, number: u32, step: &Step, workspace: &Workspace) -> Result<Option<Self>, String> {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let mut files = None;
         let argv = match &step.tool {
@@ -76,14 +71,8 @@ impl Program {
         };
         let mut env = spec.env.clone();
         env.extend(step.env.clone());
-        let request = ExecRequest {
-            argv,
-            env,
-            cwd: step.cwd.clone(),
-            terminal: None,
-            stdin: false,
-            timeout_ms: step.timeout_ms,
-        };
+        let request =
+            ExecRequest { argv, env, cwd: step.cwd.clone(), terminal: None, stdin: false, timeout_ms: step.timeout_ms };
         request.validate().map_err(|error| error.to_string())?;
         Ok(Some(Self { request, files }))
     }

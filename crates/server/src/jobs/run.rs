@@ -86,7 +86,8 @@ pub async fn start(jobs: Arc<Inner>, live: Arc<Live>, id: JobId) {
 
 /// Goes on with a job of a server that is no more. `job` is ours already.
 pub async fn resume(jobs: Arc<Inner>, live: Arc<Live>, job: Job) {
-    let read = async { Ok::<_, StoreError>((jobs.store.spec(&job.id).await?, Progress::read(&*jobs.store, &job.id).await?)) };
+    let read =
+        async { Ok::<_, StoreError>((jobs.store.spec(&job.id).await?, Progress::read(&*jobs.store, &job.id).await?)) };
     let (spec, progress) = match read.await {
         Ok(read) => read,
         Err(error) => return warn!(job = %job.id, "the job cannot be read: {error}"),
@@ -139,16 +140,14 @@ async fn go(
         forgiven: progress.forgiven,
         unforgotten: None,
     };
-    run.to_its_end(progress.step).await;
+    run.carry_out(progress.step).await;
 }
 
 /// A job that has no directory to work in.
 async fn fail_unprepared(jobs: &Inner, id: &JobId, generation: Option<u64>, reason: &str) {
     let generation = match generation {
         Some(generation) => Ok(generation),
-        None => {
-            jobs.store.claim(id, &jobs.lease(), Vec::new(), JobChange::default()).await.map(|job| job.generation)
-        }
+        None => jobs.store.claim(id, &jobs.lease(), Vec::new(), JobChange::default()).await.map(|job| job.generation),
     };
     let Ok(generation) = generation else { return };
     let (events, change) = end_of(JobState::Failed, Some(reason.to_owned()));
@@ -163,7 +162,7 @@ fn end_of(state: JobState, reason: Option<String>) -> (Vec<EventBody>, JobChange
 }
 
 impl Run {
-    async fn to_its_end(mut self, progress: StepProgress) {
+    async fn carry_out(mut self, progress: StepProgress) {
         let ending = match self.work(progress).await {
             Ok(()) => Ending::Completed(None),
             Err(ending) => ending,
@@ -188,6 +187,7 @@ impl Run {
         self.change.state = change.state;
         self.change.reason = change.reason;
         if self.record(events).await.is_ok() {
+            self.jobs.metrics.job_finished(state);
             info!(job = %self.id, %state, reason, "the job has ended");
         }
     }
@@ -300,8 +300,7 @@ impl Run {
     /// The sandbox is gone, or as good as gone.
     pub(super) async fn lose_sandbox(&mut self, reason: &str) {
         if let Some(sandbox) = self.live.sandbox.write().await.take() {
-            self.pending
-                .push(EventBody::SandboxLost { sandbox: sandbox.id().to_owned(), reason: reason.to_owned() });
+            self.pending.push(EventBody::SandboxLost { sandbox: sandbox.id().to_owned(), reason: reason.to_owned() });
             self.change.sandbox = Some(None);
             let _ = sandbox.destroy().await;
         }
@@ -329,7 +328,7 @@ impl Run {
             match recorded {
                 Ok(job) => {
                     if self.generation.is_none() {
-                        self.jobs.metrics.job_started(now_ms().saturating_sub(job.created_ms));
+                        self.jobs.metrics.queue_waited(Duration::from_millis(now_ms().saturating_sub(job.created_ms)));
                     }
                     self.generation = Some(job.generation);
                     return Ok(());

@@ -53,11 +53,7 @@ struct Attempt {
 
 impl Run {
     /// Carries out a step, or goes on with it. Whether it went well is what the job's course depends on.
-    pub(super) async fn step(
-        &mut self,
-        number: u32,
-        running: Option<StepProgress>,
-    ) -> Ongoing<(bool, StepResult)> {
+    pub(super) async fn step(&mut self, number: u32, running: Option<StepProgress>) -> Ongoing<(bool, StepResult)> {
         let spec = self.spec.clone();
         let step = &spec.work.steps()[number as usize - 1];
         let mut attempt = match running {
@@ -151,8 +147,7 @@ impl Run {
             StepResult::Error { .. } => false,
         };
         let duration_ms = now_ms().saturating_sub(attempt.started_ms);
-        let tool = self.spec.work.steps()[attempt.number as usize - 1].tool.name();
-        self.jobs.metrics.step_finished(tool, is_ok, Duration::from_millis(duration_ms));
+        self.jobs.metrics.step_ended(Duration::from_millis(duration_ms));
         let log_to = self.log.end();
         let line = self.log.line(&trailer(&result, duration_ms));
         self.write_log(line).await?;
@@ -286,15 +281,15 @@ impl Run {
         let cwd = step.cwd.clone().unwrap_or_default();
         let place = move |path: &str| {
             // Relative to the step's directory, which is relative to the workspace.
-            let joined = if path.starts_with('/') || cwd.is_empty() { path.to_owned() } else { format!("{cwd}/{path}") };
+            let joined =
+                if path.starts_with('/') || cwd.is_empty() { path.to_owned() } else { format!("{cwd}/{path}") };
             RelativePath::parse(joined.as_bytes()).map_err(|error| error.to_string())
         };
         let tool = step.tool.clone();
         let done = tokio::task::spawn_blocking(move || -> Result<(u64, Vec<u8>), String> {
             match tool {
                 Tool::ReadFile { path } => {
-                    let (content, stat) =
-                        workspace.read(&place(&path)?, None).map_err(|error| error.to_string())?;
+                    let (content, stat) = workspace.read(&place(&path)?, None).map_err(|error| error.to_string())?;
                     let mut bytes = Vec::new();
                     content.take(READ_MAX_BYTES).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
                     Ok((stat.size_bytes, bytes))

@@ -1,0 +1,4 @@
+//! The API against real sandboxes and a real database.
+
+mod jobs;
+mod support;
