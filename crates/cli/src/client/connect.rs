@@ -11,8 +11,8 @@ use super::Client;
 use crate::exec::Failure;
 use crate::exit_code;
 use crate::serve::embedded_settings;
-use cofferdam_server::{Server, ServerError, running_server};
 use crate::text::say;
+use cofferdam_server::{Server, ServerError, running_server};
 
 /// A server that has taken the data directory's lock and does not listen yet is recovering.
 const STARTING_TIMEOUT: Duration = Duration::from_secs(30);
