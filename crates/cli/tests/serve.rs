@@ -55,7 +55,7 @@ fn mistakes_in_the_file_are_named_with_file_and_setting() {
         ("listen = true", "listen must be a text in quotes"),
         ("read-only = \"/opt\"", "read-only must be a list of texts"),
         ("job-timeout = \"soon\"", "job-timeout cannot be \"soon\": write a duration such as 30s, 5m or 500ms"),
-        ("jobs-max = -1", "jobs-max cannot be -1: invalid digit found in string"),
+        ("jobs-max = -1", "jobs-max cannot be -1: -1 is not in 0..=4294967295"),
         ("pool = 1\nPool =", "line 2: string values must be quoted, expected literal string"),
         ("queue-max = 1\nqueue_max = 2", "queue_max is there twice, with a dash and with an underscore; keep one"),
     ];

@@ -75,7 +75,7 @@ fn a_shell_in_a_new_sandbox_has_keys_size_and_exit_code() {
     });
     // Ctrl-C is for the command in the shell, not for ours.
     shell.type_in("echo wait; sleep 600\n");
-    shell.wait_for("\nwait");
+    shell.wait_for("wait\r\n");
     shell.type_in("\u{3}");
     shell.type_in("exit 7\n");
     assert_eq!(wait_for(&mut shell.child), Some(7), "{}", shell.seen());

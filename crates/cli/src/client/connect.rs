@@ -50,9 +50,10 @@ impl Connection {
         let mut settings = embedded_settings(arguments.data.clone())?;
         // Whatever else runs is for the next server: the person waits for this command only.
         settings.drain_timeout_ms = 0;
+        // Nor is there a next job to keep a sandbox ready for.
+        settings.pool = 0;
         if purpose == Purpose::Look {
             settings.jobs_max = Some(0);
-            settings.pool = 0;
         }
         let data = settings.data.clone();
         let deadline = Instant::now() + STARTING_TIMEOUT;

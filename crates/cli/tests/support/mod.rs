@@ -80,9 +80,10 @@ impl Home {
 
     /// A server that answers.
     pub fn serve(&self, arguments: &[&str]) -> Server {
-        let words = [&["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "0s"], arguments].concat();
+        let words = [&["serve", "--listen", "127.0.0.1:0"], arguments].concat();
         let log = std::fs::File::options().create(true).append(true).open(self.path("server.log")).unwrap();
-        let child = self.command(&words).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut command = self.command(&words);
+        let child = command.env("COFFERDAM_DRAIN_TIMEOUT", "0s").stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let pid = child.id();
         let server = Server { child };
         wait_until("the server answers", || {
