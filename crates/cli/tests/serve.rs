@@ -104,6 +104,16 @@ fn a_second_signal_ends_a_server_that_waits_for_its_jobs() {
 }
 
 #[test]
+fn a_server_that_listens_everywhere_is_reached_from_here() {
+    let home = Home::new();
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let server = home.serve_at(address, &[]);
+        assert_eq!(home.json(&["ps", "--json"])["jobs"], serde_json::json!([]), "{address}");
+        assert_eq!(server.stop(), Some(0));
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_is_named() {
     let home = Home::new();
     let (stdout, stderr, code) = home.run(&["ps", "--server", "http://127.0.0.1:9"]);

@@ -44,7 +44,7 @@ pub struct Connection {
 
 impl Connection {
     pub async fn open(arguments: &ServerArguments, purpose: Purpose) -> Result<Self, Failure> {
-        if let Some(url) = &arguments.server {
+        if let Some(url) = arguments.server.as_ref().filter(|url| !url.is_empty()) {
             return Self::to_named(url).await;
         }
         let mut settings = embedded_settings(arguments.data.clone())?;

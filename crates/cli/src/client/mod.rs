@@ -41,7 +41,7 @@ impl Client {
         // A proxy of the environment is for the internet, not for a server of one's own.
         let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build();
         let http = http.map_err(|error| Failure::new(exit_code::SERVER, format!("no client: {error}")))?;
-        Ok(Self { http, base: Arc::new(Mutex::new(base.trim_end_matches('/').to_owned())), data })
+        Ok(Self { http, base: Arc::new(Mutex::new(reachable(base))), data })
     }
 
     pub fn base(&self) -> String {
@@ -98,9 +98,14 @@ impl Client {
 
     fn look_for_server(&self) {
         if let Some(server) = self.data.as_deref().and_then(running_server) {
-            *self.base.lock().unwrap_or_else(PoisonError::into_inner) = server.url.trim_end_matches('/').to_owned();
+            *self.base.lock().unwrap_or_else(PoisonError::into_inner) = reachable(&server.url);
         }
     }
+}
+
+/// The address to ask at: a server that listens everywhere is here as well, and answers to names of its own only.
+pub fn reachable(url: &str) -> String {
+    url.trim_end_matches('/').replacen("//0.0.0.0:", "//127.0.0.1:", 1).replacen("//[::]:", "//[::1]:", 1)
 }
 
 pub fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Failure> {

@@ -230,10 +230,16 @@ async fn offer_patch(
     let unreadable = |error: io::Error| Failure::new(exit_code::DISK_FULL, format!("the patch is lost: {error}"));
     let mut patch = patch::fetch(client, id).await?;
     let summary = patch::Summary::of(&mut patch).map_err(unreadable)?;
-    if summary.files.is_empty() {
+    if summary.is_empty() {
         return shown("nothing was changed");
     }
     shown(&summary.show(Colours::of_stdout()))?;
+    if !summary.left_out.is_empty() {
+        say(&format!("the patch is not all of it; the rest is in: cofferdam download {id}"));
+    }
+    if summary.files.is_empty() {
+        return Ok(());
+    }
     let by_hand = format!("to apply it, in {}: cofferdam diff {id} | git apply", directory.display());
     if state != JobState::Completed || !patch::git_is_there() {
         if arguments.apply {
