@@ -233,6 +233,11 @@ impl Jobs {
         sandbox.as_ref()?.connect().await.ok()
     }
 
+    /// Whether jobs are still taken in.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stop.is_cancelled()
+    }
+
     /// Starts nothing more, gives what runs the time it was promised, then lets go of it. Sandboxes that are let go of
     /// live on for the next server.
     pub async fn stop(&self) {
@@ -287,6 +292,7 @@ impl Inner {
             // In a task of its own: a bug in the work must not cost the room it was given.
             if let Err(error) = tokio::spawn(work).await {
                 warn!(job = %id, "the job's task has ended abruptly: {error}");
+                run::fail_abandoned(&inner, &id).await;
             }
             inner.live().remove(&id);
             inner.scheduler().finished(&id);
