@@ -132,6 +132,8 @@ impl Jobs {
     pub async fn start(parts: Parts) -> Result<Self, StoreError> {
         let Parts { store, data, settings, metrics, observer, runtime, scheduler, url } = parts;
         let mirroring = mirror::start(observer.mirror.clone(), store.clone(), data.clone(), url);
+        // Before this server makes any of its own.
+        let found = runtime.leased();
         // With no jobs to start there is nothing to keep ready.
         let pool_size = if settings.jobs_max == Some(0) { 0 } else { settings.pool };
         let pool = Pool::new(runtime.clone(), cofferdam_protocol::Limits::default(), pool_size);
@@ -154,7 +156,7 @@ impl Jobs {
             runs: TaskTracker::new(),
             mirroring: Mutex::new(Some(mirroring)),
         }));
-        recovery::recover(&jobs.0).await?;
+        recovery::recover(&jobs.0, found).await?;
         tokio::spawn(jobs.0.clone().dispatch());
         tokio::spawn(jobs.0.clone().keep());
         Ok(jobs)
