@@ -22,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::language::{Engine, Language, Program};
+use crate::text::say;
 use crate::{exit_code, terminal};
 
 /// One read of standard input.
@@ -112,15 +113,6 @@ pub fn main(arguments: ExecArguments) -> ExitCode {
     let _ = io::stdout().flush();
     // Not by returning: a thread may be waiting for input that never comes.
     std::process::exit(code.into())
-}
-
-/// One line on standard error. Parts of it may come from inside the sandbox: what would steer the terminal is not
-/// printed as it is.
-fn say(message: &str) {
-    let printable: String =
-        message.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
-    // Nobody may be there to read it; the exit code says it, too.
-    let _ = writeln!(io::stderr(), "cofferdam: {printable}");
 }
 
 async fn run(arguments: ExecArguments) -> Result<u8, Failure> {
@@ -232,7 +224,7 @@ async fn follow(client: &Client, request: &ExecRequest, tty: bool) -> Result<Exe
 
 /// Standard input, read by a thread that is simply left behind at the end. A terminal inside has no other end of input
 /// than the character for it.
-fn read_input(end_with_character: bool) -> mpsc::Receiver<io::Result<Bytes>> {
+pub fn read_input(end_with_character: bool) -> mpsc::Receiver<io::Result<Bytes>> {
     const END_OF_TRANSMISSION: &[u8] = b"\x04";
     let (sender, receiver) = mpsc::channel(4);
     std::thread::spawn(move || {

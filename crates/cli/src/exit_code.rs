@@ -6,13 +6,13 @@ use cofferdam_sandbox::SandboxError;
 
 /// One row per reason, for the code and for the help text alike.
 macro_rules! codes {
-    ($($name:ident = $code:literal, $meaning:literal;)*) => {
+    ($table:ident: $($name:ident = $code:literal, $meaning:literal;)*) => {
         $(pub const $name: u8 = $code;)*
-        pub const TABLE: &[(u8, &str)] = &[$(($code, $meaning)),*];
+        const $table: &[(u8, &str)] = &[$(($code, $meaning)),*];
     };
 }
 
-codes! {
+codes! { OF_COMMANDS:
     USAGE = 2, "the command line is wrong";
     LIMIT_WRONG = 110, "a --limit is unknown or out of range";
     NETWORK_WRONG = 111, "a --net pattern is wrong";
@@ -30,6 +30,18 @@ codes! {
     FAILED = 125, "the sandbox could not be started";
     NOT_EXECUTABLE = 126, "the command cannot be executed";
     NOT_FOUND = 127, "the command was not found in the sandbox";
+}
+
+// What can become of a job, and of the way to the server.
+codes! { OF_JOBS:
+    JOB_FAILED = 1, "the job failed, and not by a command that did";
+    CONFIGURATION_WRONG = 103, "the configuration file cannot be used";
+    FILE_WRONG = 104, "a file here cannot be read, or is in the way";
+    REFUSED = 105, "the server refused the request";
+    NO_SUCH_JOB = 106, "there is no such job, or more than one";
+    SERVER = 107, "the server cannot be started or reached";
+    CANCELLED = 130, "the job was cancelled, or the command interrupted";
+    TERMINATED = 143, "the command was terminated";
 }
 
 pub fn of_outcome(outcome: &ExecOutcome) -> u8 {
@@ -71,6 +83,14 @@ pub fn of_error(error: &SandboxError) -> u8 {
 
 /// For the end of `cofferdam exec --help`.
 pub fn help() -> String {
-    let rows = TABLE.iter().map(|(code, meaning)| format!("  {code:>3}  {meaning}"));
-    format!("Exit codes:\n  The command's own, 128 + N for signal N, or:\n{}", rows.collect::<Vec<_>>().join("\n"))
+    format!("Exit codes:\n  The command's own, 128 + N for signal N, or:\n{}", rows(OF_COMMANDS))
+}
+
+/// For the end of `cofferdam run --help`.
+pub fn jobs_help() -> String {
+    format!("Exit codes:\n  0 if the job completed, that of the step that failed as of exec, or:\n{}", rows(OF_JOBS))
+}
+
+fn rows(table: &[(u8, &str)]) -> String {
+    table.iter().map(|(code, meaning)| format!("  {code:>3}  {meaning}")).collect::<Vec<_>>().join("\n")
 }

@@ -8,6 +8,14 @@ pub fn stdin_is_terminal() -> bool {
     isatty(rustix::stdio::stdin())
 }
 
+pub fn stdout_is_terminal() -> bool {
+    isatty(rustix::stdio::stdout())
+}
+
+pub fn stderr_is_terminal() -> bool {
+    isatty(rustix::stdio::stderr())
+}
+
 /// The size of the terminal that standard output is, or of an ordinary one.
 pub fn size() -> TerminalSize {
     let found = tcgetwinsize(rustix::stdio::stdout()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);

@@ -185,10 +185,11 @@ const BYTE_UNITS: &[(&str, u64)] = &[
     ("K", KIB),
     ("B", 1),
 ];
-const DURATION_UNITS: &[(&str, u64)] = &[("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+const DURATION_UNITS: &[(&str, u64)] = &[("ms", 1), ("h", 3_600_000), ("min", 60_000), ("m", 60_000), ("s", 1_000)];
 
 impl Unit {
-    fn parse(self, text: &str) -> Option<u64> {
+    /// In the unit's own number: bytes, milliseconds, thousandths of a core.
+    pub fn parse(self, text: &str) -> Option<u64> {
         match self {
             Self::Count => plain(text),
             Self::Cores => {
@@ -200,7 +201,8 @@ impl Unit {
         }
     }
 
-    fn example(self) -> &'static str {
+    /// What to write instead, for messages.
+    pub fn example(self) -> &'static str {
         match self {
             Self::Cores => "a number of cores such as 0.5 or 2",
             Self::Bytes => "a size such as 512MiB or 2GiB",
