@@ -44,6 +44,7 @@ pub struct Server {
 impl Server {
     /// Takes the data directory, takes up what an earlier server left there, and serves in the background.
     pub async fn start(settings: Settings) -> Result<Self, ServerError> {
+        raise_file_limit();
         let mut data = DataDirectory::lock(&settings.data)?;
         let address = settings.listen;
         let cannot_listen = |source| ServerError::Listen { address, source };
@@ -90,10 +91,19 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Takes no more requests, gives what runs the time it was promised, and leaves the rest for the next server.
+    /// Takes in no more jobs, gives what runs the time it was promised while it can still be followed, and leaves the rest
+    /// for the next server.
     pub async fn stop(self) {
+        self.jobs.stop().await;
         self.stop.cancel();
         let _ = self.serving.await;
-        self.jobs.stop().await;
     }
+}
+
+/// Every connection, sandbox and file takes a descriptor, and the usual limit is meant for programs that poll few.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // What we may not have we do without.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

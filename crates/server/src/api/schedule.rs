@@ -68,6 +68,9 @@ pub async fn accept(
     mut staging: Staging,
     idempotency: Option<Idempotency>,
 ) -> Answer<cofferdam_store::Job> {
+    if api.jobs.is_stopping() {
+        return Err(Problem::unavailable("the server is about to stop; send the job to the next one", 5));
+    }
     if let Some(parent) = &spec.parent {
         let job = api.job(parent).await.map_err(|problem| problem.field("parent"))?;
         if !job.state.is_final() {

@@ -14,7 +14,7 @@ pub async fn health() -> Json<Value> {
 
 /// Whether jobs are taken in: the store answers, and the server is not about to stop.
 pub async fn ready(axum::extract::State(api): State) -> Answer<Json<Value>> {
-    if api.stop.is_cancelled() {
+    if api.jobs.is_stopping() {
         return Err(Problem::unavailable("the server is about to stop; ask the next one", 5));
     }
     api.jobs.inner().store.counts().await?;

@@ -132,8 +132,8 @@ impl Jobs {
     pub async fn start(parts: Parts) -> Result<Self, StoreError> {
         let Parts { store, data, settings, metrics, observer, runtime, scheduler, url } = parts;
         let mirroring = mirror::start(observer.mirror.clone(), store.clone(), data.clone(), url);
-        // Before there are any of our own: what is found now was left behind.
-        let left_behind = runtime.leased();
+        // Before this server makes any of its own.
+        let found = runtime.leased();
         // With no jobs to start there is nothing to keep ready.
         let pool_size = if settings.jobs_max == Some(0) { 0 } else { settings.pool };
         let pool = Pool::new(runtime.clone(), cofferdam_protocol::Limits::default(), pool_size);
@@ -156,7 +156,7 @@ impl Jobs {
             runs: TaskTracker::new(),
             mirroring: Mutex::new(Some(mirroring)),
         }));
-        recovery::recover(&jobs.0, left_behind).await?;
+        recovery::recover(&jobs.0, found).await?;
         tokio::spawn(jobs.0.clone().dispatch());
         tokio::spawn(jobs.0.clone().keep());
         Ok(jobs)
@@ -235,6 +235,11 @@ impl Jobs {
         sandbox.as_ref()?.connect().await.ok()
     }
 
+    /// Whether jobs are still taken in.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stop.is_cancelled()
+    }
+
     /// Starts nothing more, gives what runs the time it was promised, then lets go of it. Sandboxes that are let go of
     /// live on for the next server.
     pub async fn stop(&self) {
@@ -289,6 +294,7 @@ impl Inner {
             // In a task of its own: a bug in the work must not cost the room it was given.
             if let Err(error) = tokio::spawn(work).await {
                 warn!(job = %id, "the job's task has ended abruptly: {error}");
+                run::fail_abandoned(&inner, &id).await;
             }
             inner.live().remove(&id);
             inner.scheduler().finished(&id);

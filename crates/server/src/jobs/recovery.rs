@@ -21,8 +21,8 @@ const FRAGMENT_SUFFIX: &str = ".tmp";
 /// How deep they are looked for.
 const FRAGMENT_DEPTH: usize = 64;
 
-/// `left_behind`: the sandboxes that live from before this server made its first.
-pub async fn recover(jobs: &Arc<Inner>, left_behind: Vec<String>) -> Result<(), StoreError> {
+/// `sandboxes`: those that lived before this server made any.
+pub async fn recover(jobs: &Arc<Inner>, sandboxes: Vec<String>) -> Result<(), StoreError> {
     let store = &jobs.store;
     for job in store.queued().await? {
         let demand =
@@ -38,7 +38,7 @@ pub async fn recover(jobs: &Arc<Inner>, left_behind: Vec<String>) -> Result<(), 
             take_up(jobs, job).await?;
         }
     }
-    let unwanted: Vec<String> = left_behind.into_iter().filter(|id| !wanted.contains(id)).collect();
+    let unwanted: Vec<String> = sandboxes.into_iter().filter(|id| !wanted.contains(id)).collect();
     tokio::spawn(end_unwanted(jobs.clone(), unwanted));
     tokio::spawn(tidy(jobs.clone()));
     Ok(())

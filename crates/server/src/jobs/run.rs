@@ -11,7 +11,7 @@ use std::time::Duration;
 use cofferdam_linux::files::Workspace;
 use cofferdam_protocol::event::EventBody;
 use cofferdam_protocol::exec::ExecId;
-use cofferdam_protocol::job::{JobId, JobSpec, JobState, Work};
+use cofferdam_protocol::job::{JobId, JobSpec, JobState, WhenLost, Work};
 use cofferdam_sandbox::client::Client;
 use cofferdam_sandbox::local::{Sandbox, SandboxSpec, Workspace as SandboxWorkspace};
 use cofferdam_store::{Job, JobChange, Lease, StoreError};
@@ -81,7 +81,7 @@ pub async fn start(jobs: Arc<Inner>, live: Arc<Live>, id: JobId) {
         },
         false => None,
     };
-    go(jobs, live, id, spec, directory, generation, now_ms(), Progress::default()).await;
+    go(jobs, live, id, spec, directory, generation, now_ms(), Progress::default(), None).await;
 }
 
 /// Goes on with a job of a server that is no more. `job` is ours already.
@@ -94,7 +94,11 @@ pub async fn resume(jobs: Arc<Inner>, live: Arc<Live>, job: Job) {
     };
     let directory = JobDirectory::new(&jobs.data, &job.id);
     let started_ms = job.started_ms.unwrap_or_else(now_ms);
-    go(jobs, live, job.id, Arc::new(spec), directory, Some(job.generation), started_ms, progress).await;
+    let lost = match live.sandbox.read().await.is_none() {
+        true => job.sandbox,
+        false => None,
+    };
+    go(jobs, live, job.id, Arc::new(spec), directory, Some(job.generation), started_ms, progress, lost).await;
 }
 
 #[expect(clippy::too_many_arguments, reason = "the two beginnings differ in each of them")]
@@ -107,6 +111,7 @@ async fn go(
     generation: Option<u64>,
     started_ms: u64,
     progress: Progress,
+    lost_sandbox: Option<String>,
 ) {
     let remaining_ms = (started_ms + spec.timeout_ms).saturating_sub(now_ms());
     let deadline = Instant::now() + Duration::from_millis(remaining_ms);
@@ -124,7 +129,7 @@ async fn go(
         Ok(Err(error)) => return fail_unprepared(&jobs, &id, generation, &error.to_string()).await,
         Err(error) => return fail_unprepared(&jobs, &id, generation, &error.to_string()).await,
     };
-    let run = Run {
+    let mut run = Run {
         jobs,
         live,
         id,
@@ -140,7 +145,21 @@ async fn go(
         forgiven: progress.forgiven,
         unforgotten: None,
     };
+    if let Some(sandbox) = lost_sandbox {
+        let reason = "it was gone when the server was started again".to_owned();
+        run.pending.push(EventBody::SandboxLost { sandbox, reason });
+        run.change.sandbox = Some(None);
+    }
     run.carry_out(progress.step).await;
+}
+
+/// A job whose task has ended without ending the job: a bug, which must not leave it running for ever.
+pub async fn fail_abandoned(jobs: &Inner, id: &JobId) {
+    let Ok(job) = jobs.store.job(id).await else { return };
+    if !job.state.is_final() {
+        let generation = (job.state == JobState::Running).then_some(job.generation);
+        fail_unprepared(jobs, id, generation, "the server failed while it carried the job out; its log says why").await;
+    }
 }
 
 /// A job that has no directory to work in.
@@ -249,6 +268,10 @@ impl Run {
 
     /// A sandbox that people use, until somebody ends it or its time is over.
     async fn interactive(&mut self) -> Ongoing<()> {
+        let is_lost = self.change.sandbox == Some(None);
+        if is_lost && self.spec.when_lost == WhenLost::Fail {
+            return Err(Ending::Failed("its sandbox was gone when the server was started again".to_owned()));
+        }
         let client = self.sandbox().await?;
         self.record(Vec::new()).await?;
         loop {
