@@ -56,7 +56,8 @@ async fn serve(settings: Settings) -> Result<u8, Failure> {
     let starting = Server::start(settings);
     let server = tokio::select! {
         server = starting => server.map_err(|error| Failure::new(exit_code::SERVER, error))?,
-        code = signals.recv() => return Ok(code),
+        // What was taken up so far lives on in its sandbox, as after any stop.
+        _ = signals.recv() => return Ok(0),
     };
     if terminal::stdout_is_terminal() {
         let data = data.canonicalize().unwrap_or(data);
