@@ -275,6 +275,36 @@ fn a_run_outlives_its_server() {
     assert!(stdout.contains("✓ completed"), "{stdout}");
 }
 
+/// Two commands without a server: the second uses the first one's, and carries on when that is gone.
+#[test]
+fn a_run_outlives_the_command_whose_server_it_used() {
+    let home = Home::new();
+    let steps = home.steps(&["echo on; while ! test -e open; do sleep 0.02; done; echo off"]);
+    let start = || {
+        let run = home.command(&["run", &steps]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("its job runs", || {
+            let running = home.run(&["ps", "--json", "--status", "running"]).0;
+            running.contains("job_id") && home.run(&["logs", "last"]).0.ends_with("on\n")
+        });
+        (run, home.json(&["status", "--json", "last"])["job_id"].as_str().unwrap().to_owned())
+    };
+    let (first, first_job) = start();
+    let server = cofferdam_server::running_server(&home.data()).unwrap();
+    assert_eq!(server.pid, first.id());
+    let (second, second_job) = start();
+    assert_ne!(first_job, second_job);
+    open_gate(&home, &first_job);
+    assert_eq!(texts(first.wait_with_output().unwrap()).2, Some(0));
+    wait_until("the second has a server of its own", || {
+        cofferdam_server::running_server(&home.data()).is_some_and(|server| server.pid == second.id())
+    });
+    open_gate(&home, &second_job);
+    let (stdout, stderr, code) = texts(second.wait_with_output().unwrap());
+    assert_eq!((stderr.as_str(), code), ("", Some(0)), "{stdout}");
+    let lines: Vec<&str> = stdout.lines().filter_map(|line| line.strip_prefix("  │ ")).collect();
+    assert_eq!(lines, ["on", "off"], "{stdout}");
+}
+
 /// What is wrong with a request is said before anything is uploaded or started.
 #[test]
 fn mistakes_end_in_one_sentence_and_a_code_of_their_own() {
