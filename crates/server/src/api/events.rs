@@ -53,9 +53,14 @@ pub async fn events(
             Invalid::new("Last-Event-ID", "it is the number of an event; leave it out to begin with the first")
         })?),
     };
-    let after = query.after.or(resumed).unwrap_or(0);
+    // A browser that reconnects sends the header to the address it was given.
+    let after = resumed.or(query.after).unwrap_or(0);
     if i64::try_from(after).is_err() {
-        return Err(Invalid::new("after", "there is no event with so great a number").into());
+        return Err(Invalid::new(
+            "after",
+            "there is no event with so great a number; leave it out to begin with the first",
+        )
+        .into());
     }
     let inner = api.jobs.inner();
     if query.follow == Some(false) {

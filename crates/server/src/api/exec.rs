@@ -24,9 +24,14 @@ use super::schedule::parse_json;
 use super::{Answer, Api, Named, Payload, State, untrusted};
 use crate::clock::{now_ms, random};
 use crate::http::problem::Problem;
+use crate::jobs::shorten;
 
 /// Lines on their way to the client; behind them the command waits.
 const LINES: usize = 16;
+
+/// Of a command that an event shows: events are read by many, and kept.
+const ARGV_SHOWN_MAX: usize = 20;
+const ARGUMENT_SHOWN_CHARS: usize = 500;
 
 /// The body of `POST /sandboxes/{id}/exec`: one of `command` and `argv`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -51,11 +56,20 @@ pub struct ExecBody {
 
 impl ExecBody {
     fn into_request(self) -> Result<(ExecRequest, Option<String>), Invalid> {
-        let argv = match (self.command, self.argv) {
-            (Some(command), None) => vec!["sh".to_owned(), "-c".to_owned(), command],
-            (None, Some(argv)) => argv,
+        let (field, argv) = match (self.command, self.argv) {
+            (Some(command), None) => ("command", vec!["sh".to_owned(), "-c".to_owned(), command]),
+            (None, Some(argv)) if argv.first().is_none_or(String::is_empty) => {
+                return Err(Invalid::new("argv", "it is empty; name a program, as in [\"ls\", \"-l\"]"));
+            }
+            (None, Some(argv)) => ("argv", argv),
             _ => return Err(Invalid::new("command", "send one of command and argv")),
         };
+        if argv.iter().any(|argument| argument.contains('\0')) {
+            return Err(Invalid::new(field, "it holds a NUL byte; remove it"));
+        }
+        if self.cwd.as_ref().is_some_and(|cwd| cwd.contains('\0')) {
+            return Err(Invalid::new("cwd", "it holds a NUL byte; remove it"));
+        }
         check_env("env", &self.env)?;
         let request = ExecRequest {
             argv,
@@ -65,7 +79,7 @@ impl ExecBody {
             stdin: self.stdin.is_some(),
             timeout_ms: duration_ms("timeout", self.timeout, 0)?,
         };
-        request.validate().map_err(|error| Invalid::new("argv", error.to_string()))?;
+        request.validate().map_err(|error| Invalid::new(field, error.to_string()))?;
         Ok((request, self.stdin))
     }
 }
@@ -104,7 +118,9 @@ pub fn new_exec_id() -> ExecId {
 
 /// Starts a command once the job's events tell of it.
 pub async fn begin(api: &Api, id: &JobId, client: &Client, exec: &ExecId, request: &ExecRequest) -> Answer<ExecStream> {
-    let event = EventBody::ExecStarted { exec: exec.to_string(), argv: request.argv.clone() };
+    let argv =
+        request.argv.iter().take(ARGV_SHOWN_MAX).map(|argument| shorten(argument, ARGUMENT_SHOWN_CHARS)).collect();
+    let event = EventBody::ExecStarted { exec: exec.to_string(), argv };
     api.jobs.inner().store.note(id, now_ms(), vec![event]).await?;
     Ok(client.exec(exec, request, 0, false).await?)
 }

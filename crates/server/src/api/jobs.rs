@@ -7,16 +7,17 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::IntoResponse;
 use cofferdam_protocol::job::{JobId, JobState};
-use cofferdam_store::{ListQuery, PAGE_MAX};
+use cofferdam_store::{ListQuery, PAGE_MAX, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::request::Invalid;
 use super::upload::Staging;
 use super::view::JobView;
-use super::{Answer, Base, Named, Query, State, schedule};
+use super::{Answer, Api, Base, Named, Query, State, schedule};
 use crate::http::problem::Problem;
 use crate::jobs::TENANT;
+use crate::jobs::directory::incoming;
 
 const PAGE_DEFAULT: usize = 50;
 
@@ -54,7 +55,7 @@ pub struct JobsQuery {
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// `next_cursor` of the answer before.
-    cursor: Option<String>,
+    pub cursor: Option<String>,
 }
 
 /// A page of jobs, newest first.
@@ -70,13 +71,19 @@ pub async fn list(
     base: Base,
     Query(query): Query<JobsQuery>,
 ) -> Answer<Json<JobPage>> {
+    Ok(Json(page(&api, &base, &query).await?))
+}
+
+pub async fn page(api: &Api, base: &Base, query: &JobsQuery) -> Answer<JobPage> {
     let limit = query.limit.unwrap_or(PAGE_DEFAULT);
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(Invalid::new("limit", "it is between 1 and 1000").into());
     }
     let states = query.status.iter().flat_map(|states| states.split(',')).map(|text| {
         JobState::parse(text.trim()).ok_or_else(|| {
-            let message = format!("\"{text}\" is none of scheduled, running, completed, failed and cancelled");
+            let message = format!(
+                "\"{text}\" is no status; ask for one or more of scheduled, running, completed, failed, cancelled"
+            );
             Invalid::new("status", message)
         })
     });
@@ -84,21 +91,27 @@ pub async fn list(
         let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
         pair.ok_or_else(|| Invalid::new("label", "a label is asked for as NAME=VALUE"))
     });
-    let before = query.cursor.map(JobId::try_from).transpose();
+    let before = query.cursor.clone().map(JobId::try_from).transpose();
     let query = ListQuery {
         tenant: TENANT.to_owned(),
         states: states.collect::<Result<_, _>>()?,
         labels: labels.collect::<Result<BTreeMap<_, _>, _>>()?,
-        before: before.map_err(|_| Invalid::new("cursor", "it is not the next_cursor of an earlier answer"))?,
+        before: before
+            .map_err(|_| Invalid::new("cursor", "it is not the next_cursor of an earlier answer; leave it out"))?,
         limit,
     };
     let jobs = api.jobs.inner().store.list(&query).await?;
     let next_cursor = (jobs.len() == limit).then(|| jobs.last().map(|job| job.id.to_string())).flatten();
-    Ok(Json(JobPage { jobs: jobs.iter().map(|job| api.view(job, &base)).collect(), next_cursor }))
+    Ok(JobPage { jobs: jobs.iter().map(|job| api.view(job, base)).collect(), next_cursor })
 }
 
 pub async fn cancel(axum::extract::State(api): State, base: Base, Named(id): Named) -> Answer<impl IntoResponse> {
-    let job = api.jobs.cancel(&id).await?;
+    let job = api.jobs.cancel(&id).await.map_err(|error| match error {
+        StoreError::State { .. } => {
+            Problem::conflict(format!("{error}; only a job that has not ended can be cancelled"))
+        }
+        error => error.into(),
+    })?;
     let status = if job.state.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(api.view(&job, &base))))
 }
@@ -112,11 +125,14 @@ pub async fn retry(axum::extract::State(api): State, base: Base, Named(id): Name
     let mut spec = api.jobs.inner().store.spec(&id).await?;
     let new_id = api.jobs.new_id();
     let mut staging = Staging::new(&api, &new_id);
-    let input = api.directory(&id).input();
+    let (input, uploaded) = (api.directory(&id).input(), incoming(&api.jobs.inner().data, &id));
     if input.is_dir() {
         staging.copy(input).await?;
         // It is part of the input now, and may be gone by itself.
         spec.parent = None;
+    } else if uploaded.is_dir() {
+        // It was cancelled before it started.
+        staging.copy(uploaded).await?;
     }
     spec.retry_of = Some(id);
     let job = schedule::accept(&api, new_id, spec, Vec::new(), staging, None).await?;

@@ -21,16 +21,19 @@ pub mod view;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Request};
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::routing::{delete, get, post};
 use cofferdam_linux::files::Workspace;
 use cofferdam_protocol::job::{JobId, JobState};
 use cofferdam_store::Job;
+use http_body_util::Limited;
+use hyper::body::Body as _;
 use tokio_util::sync::CancellationToken;
 
+use crate::http::BODY_BYTES_MAX;
 use crate::http::problem::Problem;
 use crate::jobs::Jobs;
 use crate::jobs::directory::JobDirectory;
@@ -81,16 +84,16 @@ pub fn router(jobs: Jobs, stop: CancellationToken) -> Router {
 type State = axum::extract::State<Arc<Api>>;
 type Answer<T> = Result<T, Problem>;
 
-/// The job that a path names, if it can be one at all.
+/// The job that a path names with its second part, if it can be one at all.
 #[derive(Debug)]
 pub struct Named(pub JobId);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Path(names) = Path::<std::collections::HashMap<String, String>>::from_request_parts(parts, state).await?;
-        let text = names.get("id").cloned().unwrap_or_default();
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        // Not through the router's own decoding, which wants the whole path to be UTF-8: names of files need not be.
+        let text = parts.uri.path().split('/').nth(2).unwrap_or_default().to_owned();
         JobId::try_from(text).map(Self).map_err(|error| {
             Problem::not_found(format!("there is no such job: {error}; GET /jobs lists those that there are"))
         })
@@ -118,6 +121,12 @@ impl<S: Send + Sync> FromRequest<S> for Payload {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        // Who says beforehand that there is too much is told before sending it.
+        if request.body().size_hint().lower() > BODY_BYTES_MAX as u64 {
+            return Err(Problem::body_too_large());
+        }
+        // Not left to the router: some routes take uploads of any size besides.
+        let request = request.map(|body| Body::new(Limited::new(body, BODY_BYTES_MAX)));
         Ok(Self(Bytes::from_request(request, state).await?))
     }
 }
@@ -156,7 +165,9 @@ impl Api {
             Err(_) if job.state == JobState::Scheduled => {
                 Err(Problem::conflict("the job has not started, it has no files yet; wait until it runs"))
             }
-            Err(_) => Err(Problem::not_found("the job has no workspace: it ended before it had one")),
+            Err(_) => Err(Problem::not_found(
+                "the job has no files: it ended before it started; POST /jobs/ID/retry starts it anew",
+            )),
         }
     }
 }

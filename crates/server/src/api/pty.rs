@@ -72,9 +72,16 @@ async fn converse(
         let (client, exec) = (client.clone(), exec.clone());
         tokio::spawn(async move { drop(client.stdin(&exec, receiver).await) })
     };
+    // What was typed and has no room yet. No more is taken from the client until it has: a paste arrives whole.
+    let mut waiting: Option<Bytes> = None;
     let outcome = loop {
         let mut output = Vec::new();
         tokio::select! {
+            room = input.reserve(), if waiting.is_some() => {
+                if let (Ok(room), Some(bytes)) = (room, waiting.take()) {
+                    room.send(Ok(bytes));
+                }
+            }
             more = stream.next(|_, data| output.extend_from_slice(data)) => match more {
                 Ok(true) if output.is_empty() => {}
                 Ok(true) => {
@@ -91,9 +98,8 @@ async fn converse(
                 }
                 Err(error) => break ExecOutcome::Lost { reason: error.to_string() },
             },
-            message = socket.recv() => match message {
-                // A command that does not read its input is not waited for.
-                Some(Ok(Message::Binary(bytes))) => drop(input.try_send(Ok(bytes))),
+            message = socket.recv(), if waiting.is_none() => match message {
+                Some(Ok(Message::Binary(bytes))) => waiting = Some(bytes),
                 Some(Ok(Message::Text(text))) => {
                     let size = serde_json::from_str::<TerminalSize>(&text).ok().filter(|size| size.validate().is_ok());
                     if let Some(size) = size {

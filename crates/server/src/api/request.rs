@@ -122,7 +122,7 @@ enum ToolName {
 
 /// A number in the usual unit, or text with a unit.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number, or text such as \"10m\" or \"512MiB\", is expected")]
 pub enum Amount {
     Number(f64),
     Text(String),
@@ -130,7 +130,7 @@ pub enum Amount {
 
 /// `none`, `open`, or names with commas; or a list of names.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "\"none\", \"open\", or a list of names is expected")]
 enum NetworkRequest {
     Policy(String),
     Names(Vec<String>),
@@ -316,7 +316,10 @@ fn to_steps(steps: Vec<StepRequest>) -> Result<Vec<Step>, Invalid> {
         return Err(Invalid::new("steps", "the list is empty; send at least one step"));
     }
     if steps.len() > STEPS_MAX {
-        return Err(Invalid::new("steps", format!("there are {}, the most is {STEPS_MAX}", steps.len())));
+        return Err(Invalid::new(
+            "steps",
+            format!("there are {}, the most is {STEPS_MAX}; put them into a script and run that", steps.len()),
+        ));
     }
     steps.into_iter().enumerate().map(|(index, step)| step.into_step(index)).collect()
 }
@@ -485,6 +488,9 @@ mod tests {
             assert!(error.contains(expected), "{json}: {error}");
         }
         let many = format!(r#"{{"steps": [{}]}}"#, vec![r#"{"tool":"shell","command":"x"}"#; 10_001].join(","));
-        assert_eq!(parse(&many).unwrap_err(), "steps: there are 10001, the most is 10000");
+        assert_eq!(
+            parse(&many).unwrap_err(),
+            "steps: there are 10001, the most is 10000; put them into a script and run that"
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use cofferdam_protocol::job::{JobId, JobState};
 
 use super::jobs::{JobPage, JobsQuery};
@@ -51,17 +51,27 @@ async fn started(api: &Api, id: &JobId, base: &Base) -> Answer<JobView> {
     }
 }
 
-pub async fn list(state: State, base: Base, query: Query<JobsQuery>) -> Answer<Json<JobPage>> {
-    let Json(mut page) = jobs::list(state, base, query).await?;
-    page.jobs.retain(|job| job.kind == "interactive");
-    Ok(Json(page))
+pub async fn list(state: State, base: Base, Query(mut query): Query<JobsQuery>) -> Answer<Json<JobPage>> {
+    loop {
+        let mut page = jobs::page(&state, &base, &query).await?;
+        page.jobs.retain(|job| job.kind == "interactive");
+        // A page without any says nothing to who asked; there may be some behind it.
+        if !page.jobs.is_empty() || page.next_cursor.is_none() {
+            return Ok(Json(page));
+        }
+        query.cursor = page.next_cursor;
+    }
 }
 
-pub async fn end(state: State, base: Base, Named(id): Named) -> Answer<impl IntoResponse> {
+/// Once more is no mistake: it is as it was asked for.
+pub async fn end(state: State, base: Base, Named(id): Named) -> Answer<Response> {
     let job = state.job(&id).await?;
     if job.kind != "interactive" {
         let detail = format!("{id} is a job with work of its own, not a sandbox; POST /jobs/{id}/cancel ends it");
         return Err(Problem::conflict(detail));
     }
-    jobs::cancel(state, base, Named(id)).await
+    if job.state.is_final() {
+        return Ok(Json(state.view(&job, &base)).into_response());
+    }
+    Ok(jobs::cancel(state, base, Named(id)).await?.into_response())
 }

@@ -1,6 +1,5 @@
 //! `POST /schedule`: a job in any of its dialects, with or without files. Answers as soon as the job is durable.
 
-use axum::body::Bytes;
 use axum::extract::multipart::{Field, Multipart};
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, LOCATION};
@@ -11,9 +10,9 @@ use cofferdam_protocol::job::{JobId, JobSpec};
 use cofferdam_store::Idempotency;
 use sha2::{Digest, Sha256};
 
-use super::request::{InputFile, Invalid, JobRequest};
+use super::request::{InputFile, Invalid, JobRequest, Options};
 use super::upload::{Staging, UploadError};
-use super::{Answer, Api, Base, State};
+use super::{Answer, Api, Base, Payload, State};
 use crate::http::BODY_BYTES_MAX;
 use crate::http::problem::Problem;
 use crate::jobs::Submission;
@@ -34,12 +33,12 @@ pub async fn schedule(
     let mut staging = Staging::new(&api, &id);
     let job_request = match kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
         "application/json" => {
-            let body = whole(request).await?;
+            let Payload(body) = request.extract().await?;
             hash.update(&body);
             parse_json(&body)?
         }
         "text/plain" => {
-            let body = whole(request).await?;
+            let Payload(body) = request.extract().await?;
             hash.update(&body);
             let text = String::from_utf8(body.into())
                 .map_err(|_| Problem::malformed("the body is not text in UTF-8; send the goal as UTF-8"))?;
@@ -72,7 +71,10 @@ pub async fn accept(
         return Err(Problem::unavailable("the server is about to stop; send the job to the next one", 5));
     }
     if let Some(parent) = &spec.parent {
-        let job = api.job(parent).await.map_err(|problem| problem.field("parent"))?;
+        let job = api.job(parent).await.map_err(|mut problem| {
+            problem.detail.insert_str(0, "parent: ");
+            problem.field("parent")
+        })?;
         if !job.state.is_final() {
             let detail = format!(
                 "parent: the job {parent} is {}; only the workspace of one that has ended is copied",
@@ -104,40 +106,55 @@ fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
     key.map(|key| Some(key.to_owned())).ok_or_else(wrong)
 }
 
-async fn whole(request: Request) -> Answer<Bytes> {
-    // The route takes uploads of any size; what is read into memory has a bound.
-    let request = request.map(|body| axum::body::Body::new(http_body_util::Limited::new(body, BODY_BYTES_MAX)));
-    request.extract::<Bytes, _>().await.map_err(|_| {
-        Problem::too_large(
-            "the body is larger than 16 MiB, or was not sent to its end; send large files as multipart/form-data",
-        )
-    })
-}
-
 pub fn parse_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Answer<T> {
     let deserializer = &mut serde_json::Deserializer::from_slice(body);
-    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+    let parsed = serde_path_to_error::deserialize(&mut *deserializer);
+    let not_json =
+        |error: serde_json::Error| Problem::malformed(format!("the body is not JSON: {error}; check it at that place"));
+    match parsed {
+        Ok(value) => deserializer.end().map(|()| value).map_err(not_json),
+        Err(error) if error.inner().classify() == serde_json::error::Category::Data => Err(misfit(body, error)),
+        Err(error) => Err(not_json(error.into_inner())),
+    }
+}
+
+/// JSON that is not what was expected.
+fn misfit(body: &[u8], error: serde_path_to_error::Error<serde_json::Error>) -> Problem {
+    let named = |error: serde_path_to_error::Error<serde_json::Error>| {
         let field = error.path().to_string();
-        let inner = error.into_inner();
-        match inner.classify() {
-            serde_json::error::Category::Data if field == "." => {
-                Problem::invalid("body", format!("the body is not what is expected: {inner}"))
-            }
-            serde_json::error::Category::Data => Problem::invalid(field.clone(), format!("{field}: {inner}")),
-            _ => Problem::malformed(format!("the body is not JSON: {inner}; check it at that place")),
+        let detail = format!("{field}: {}; correct it", error.into_inner());
+        Problem::invalid(field, detail)
+    };
+    if error.path().iter().next().is_some() {
+        return named(error);
+    }
+    // What is wrong with an option is known without its name, until the options are looked at by themselves.
+    let alone = &mut serde_json::Deserializer::from_slice(body);
+    if let Err(error) = serde_path_to_error::deserialize::<_, Options>(alone)
+        && error.path().iter().next().is_some()
+    {
+        return named(error);
+    }
+    let message = error.into_inner().to_string();
+    let between = |prefix: &str| message.strip_prefix(prefix).and_then(|rest| rest.split_once('`'));
+    match (between("unknown field `"), between("missing field `")) {
+        (Some((field, _)), _) => {
+            Problem::invalid(field, format!("{field}: there is no such field; /docs says which there are"))
         }
-    })
+        (_, Some((field, _))) => Problem::invalid(field, format!("{field}: it is missing; send it too")),
+        _ => Problem::invalid("body", format!("the body is not what is expected: {message}; /docs says what is")),
+    }
 }
 
 async fn read_parts(mut parts: Multipart, staging: &mut Staging, hash: &mut Sha256) -> Answer<JobRequest> {
     let mut request: Option<JobRequest> = None;
     while let Some(part) = parts.next_field().await? {
         let name = part.name().unwrap_or_default().to_owned();
-        hash.update(name.as_bytes());
+        // Marked off, so that one part's end is never taken for the next one's beginning.
+        hash.update(format!("\0{}\0{name}\0{:?}\0", name.len(), part.file_name()));
         match (part.file_name().map(str::to_owned), name.as_str()) {
             (_, "archive") => staging.unpack(part, hash).await.map_err(upload_problem)?,
             (Some(file_name), name) if name != "job" => {
-                hash.update(file_name.as_bytes());
                 let path = super::request::to_path(&format!("file {file_name}"), &file_name)?;
                 staging.stream(&path, part, hash).await.map_err(upload_problem)?;
             }

@@ -188,7 +188,8 @@ where
     pump(body, room_bytes, most_bytes, see, work).await
 }
 
-/// Moves a body to a thread that may block. An error of the body reaches the thread as one, so that it gives up too.
+/// Moves a body to a thread that may block. That thread takes what it got for the whole only once it is told so: a
+/// request whose client hangs up is dropped wherever it stands.
 async fn pump<S, E, T: Send + 'static>(
     mut body: S,
     room_bytes: &mut u64,
@@ -200,8 +201,9 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::fmt::Display,
 {
-    let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(CHUNKS);
-    let working = tokio::task::spawn_blocking(move || work(Chunks { receiver, current: Bytes::new() }));
+    let (sender, receiver) = mpsc::channel(CHUNKS);
+    let working =
+        tokio::task::spawn_blocking(move || work(Chunks { receiver, current: Bytes::new(), is_whole: false }));
     let mut broken = None;
     while let Some(chunk) = body.next().await {
         let chunk = match chunk {
@@ -217,12 +219,12 @@ where
         };
         *room_bytes -= chunk.len() as u64;
         see(&chunk);
-        if sender.send(Ok(chunk)).await.is_err() {
+        if sender.send(Piece::Data(chunk)).await.is_err() {
             break;
         }
     }
-    if broken.is_some() {
-        let _ = sender.send(Err(io::Error::other("the upload was broken off"))).await;
+    if broken.is_none() {
+        let _ = sender.send(Piece::End).await;
     }
     drop(sender);
     let worked = working.await.map_err(|error| UploadError::Body(error.to_string()))?;
@@ -232,15 +234,31 @@ where
     }
 }
 
+enum Piece {
+    Data(Bytes),
+    End,
+}
+
 /// A body as blocking code reads it.
 struct Chunks {
-    receiver: mpsc::Receiver<io::Result<Bytes>>,
+    receiver: mpsc::Receiver<Piece>,
     current: Bytes,
+    is_whole: bool,
 }
 
 impl Chunks {
     fn next_chunk(&mut self) -> Option<io::Result<Bytes>> {
-        self.receiver.blocking_recv()
+        if self.is_whole {
+            return None;
+        }
+        match self.receiver.blocking_recv() {
+            Some(Piece::Data(chunk)) => Some(Ok(chunk)),
+            Some(Piece::End) => {
+                self.is_whole = true;
+                None
+            }
+            None => Some(Err(io::Error::other("the upload was broken off"))),
+        }
     }
 }
 
