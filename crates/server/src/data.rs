@@ -12,7 +12,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use cofferdam_protocol::job::JobId;
@@ -69,6 +69,9 @@ impl DataDirectory {
         for part in [directory.tasks(), directory.incoming(), directory.sandboxes(), directory.spool()] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(part).map_err(wrong)?;
         }
+        // Guests may run under an id of their own, and make files without names in it: they are given the directory
+        // itself, and nobody else gets past the one above.
+        fs::set_permissions(directory.spool(), fs::Permissions::from_mode(0o1733)).map_err(wrong)?;
         Ok(directory)
     }
 

@@ -89,7 +89,7 @@ pub async fn exec(axum::extract::State(api): State, Named(id): Named, Payload(bo
     let (request, stdin) = parse_json::<ExecBody>(&body)?.into_request()?;
     let client = connect(&api, &id).await?;
     let exec = new_exec_id();
-    let stream = begin(&api, &id, &client, &exec, &request).await?;
+    let stream = begin(&api, &id, &client, &exec, request).await?;
     if let Some(stdin) = stdin {
         let (sender, receiver) = mpsc::channel(1);
         let _ = sender.send(Ok(Bytes::from(stdin))).await;
@@ -116,13 +116,23 @@ pub fn new_exec_id() -> ExecId {
     ExecId::try_from(format!("api-{:x}", random())).expect("it is a valid id")
 }
 
-/// Starts a command once the job's events tell of it.
-pub async fn begin(api: &Api, id: &JobId, client: &Client, exec: &ExecId, request: &ExecRequest) -> Answer<ExecStream> {
+/// Starts a command, in the environment that the job gives to all of its own, once the job's events tell of it.
+pub async fn begin(
+    api: &Api,
+    id: &JobId,
+    client: &Client,
+    exec: &ExecId,
+    mut request: ExecRequest,
+) -> Answer<ExecStream> {
+    let mut env = api.jobs.inner().store.spec(id).await?.env;
+    env.append(&mut request.env);
+    request.env = env;
+    request.validate().map_err(|error| Invalid::new("env", error.to_string()))?;
     let argv =
         request.argv.iter().take(ARGV_SHOWN_MAX).map(|argument| shorten(argument, ARGUMENT_SHOWN_CHARS)).collect();
     let event = EventBody::ExecStarted { exec: exec.to_string(), argv };
     api.jobs.inner().store.note(id, now_ms(), vec![event]).await?;
-    Ok(client.exec(exec, request, 0, false).await?)
+    Ok(client.exec(exec, &request, 0, false).await?)
 }
 
 /// Tells the job's events how a command ended, and lets the guest forget it. The last line for whoever follows it.

@@ -54,7 +54,7 @@ pub async fn pty(
     request.validate().map_err(|error| Invalid::new("command", error.to_string()))?;
     let client = connect(&api, &id).await?;
     let exec = new_exec_id();
-    let stream = begin(&api, &id, &client, &exec, &request).await?;
+    let stream = begin(&api, &id, &client, &exec, request).await?;
     let upgrade = upgrade.max_message_size(MESSAGE_MAX_BYTES);
     Ok(upgrade.on_upgrade(move |socket| converse(api, id, client, exec, stream, socket)))
 }

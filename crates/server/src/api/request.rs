@@ -24,7 +24,7 @@ const FILES_MAX: usize = 10_000;
 
 /// The body of `POST /schedule`: exactly one of `steps`, `task` and `prompt`, and options.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with steps, task or prompt")]
 pub struct JobRequest {
     /// What to do, in order; a step that fails ends the job unless it says `continue_on_error`.
     #[schema(nullable = false, min_items = 1, max_items = 10000)]
@@ -41,7 +41,7 @@ pub struct JobRequest {
 
 /// The body of `POST /sandboxes`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct SandboxRequest {
     /// How long it lives: seconds, or text such as `10m`.
     #[schema(nullable = false)]

@@ -120,30 +120,39 @@ pub fn parse_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Answer<T> {
 
 /// JSON that is not what was expected.
 fn misfit(body: &[u8], error: serde_path_to_error::Error<serde_json::Error>) -> Problem {
-    let named = |error: serde_path_to_error::Error<serde_json::Error>| {
-        let field = error.path().to_string();
-        let detail = format!("{field}: {}; correct it", error.into_inner());
-        Problem::invalid(field, detail)
-    };
-    if error.path().iter().next().is_some() {
-        return named(error);
-    }
-    // What is wrong with an option is known without its name, until the options are looked at by themselves.
-    let alone = &mut serde_json::Deserializer::from_slice(body);
-    if let Err(error) = serde_path_to_error::deserialize::<_, Options>(alone)
-        && error.path().iter().next().is_some()
-    {
-        return named(error);
-    }
-    let message = error.into_inner().to_string();
-    let between = |prefix: &str| message.strip_prefix(prefix).and_then(|rest| rest.split_once('`'));
-    match (between("unknown field `"), between("missing field `")) {
-        (Some((field, _)), _) => {
-            Problem::invalid(field, format!("{field}: there is no such field; /docs says which there are"))
+    if error.path().iter().next().is_none() {
+        // What is wrong with an option is known without its name, until the options are looked at by themselves.
+        let alone = &mut serde_json::Deserializer::from_slice(body);
+        if let Err(error) = serde_path_to_error::deserialize::<_, Options>(alone)
+            && error.path().iter().next().is_some()
+        {
+            return misfit_at(&error.path().to_string(), &error.into_inner().to_string());
         }
-        (_, Some((field, _))) => Problem::invalid(field, format!("{field}: it is missing; send it too")),
-        _ => Problem::invalid("body", format!("the body is not what is expected: {message}; /docs says what is")),
     }
+    let path = error.path().to_string();
+    misfit_at(if path == "." { "" } else { &path }, &error.into_inner().to_string())
+}
+
+fn misfit_at(path: &str, message: &str) -> Problem {
+    let named = |kind: &str| {
+        let (name, _) = message.strip_prefix(kind)?.strip_prefix(" field `")?.split_once('`')?;
+        // Of an unknown field the path has the name already.
+        let is_in_path = path == name || path.ends_with(&format!(".{name}"));
+        let place = if is_in_path { path.to_owned() } else { format!("{path}.{name}") };
+        Some(place.trim_start_matches('.').to_owned())
+    };
+    let (field, reason) = if let Some(field) = named("unknown") {
+        (field, "there is no such field; /docs says which there are".to_owned())
+    } else if let Some(field) = named("missing") {
+        (field, "it is missing; send it too".to_owned())
+    } else if let Some(field) = named("duplicate") {
+        (field, "it is there twice; send it once".to_owned())
+    } else if path.is_empty() {
+        return Problem::invalid("body", format!("the body is not what is expected: {message}; /docs says what is"));
+    } else {
+        (path.to_owned(), format!("{message}; correct it"))
+    };
+    Problem::invalid(field.clone(), format!("{field}: {reason}"))
 }
 
 async fn read_parts(mut parts: Multipart, staging: &mut Staging, hash: &mut Sha256) -> Answer<JobRequest> {

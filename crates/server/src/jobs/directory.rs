@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_artifacts::ArtifactError;
 use cofferdam_artifacts::copy::{CopyLimits, copy_tree};
-use cofferdam_linux::files::{FileError, RelativePath, Workspace};
+use cofferdam_linux::files::{Content, FileError, RelativePath, Workspace};
+use cofferdam_protocol::files::FileKind;
 use cofferdam_protocol::job::{JobId, JobSpec};
 
 use crate::data::DataDirectory;
@@ -112,11 +113,27 @@ impl JobDirectory {
         let target = Workspace::open(&unfinished)?;
         copy_tree(source, &target, limits)?;
         if let Some(over) = over {
-            copy_tree(&Workspace::open(over)?, &target, limits)?;
+            let over = Workspace::open(over)?;
+            make_room(&over, &target)?;
+            copy_tree(&over, &target, limits)?;
         }
         fs::rename(unfinished, self.root.join(name))?;
         Ok(())
     }
+}
+
+/// Removes what stands where something else is to be copied; directories become one.
+fn make_room(over: &Workspace, target: &Workspace) -> Result<(), PrepareError> {
+    let mut walk = over.sorted_walk(CopyLimits::default().entries)?;
+    while let Some(found) = walk.next_entry()? {
+        let is_directory = matches!(found.content, Content::Directory);
+        match target.stat(&found.path, false) {
+            Ok(stat) if is_directory && stat.kind == FileKind::Directory => {}
+            Ok(_) => target.remove(&found.path, true)?,
+            Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Where a job's input files wait for its start.

@@ -194,7 +194,9 @@ impl Jobs {
             idempotency,
             queue_max: self.0.settings.queue_max,
         };
+        let begun = std::time::Instant::now();
         let created = self.0.store.create(job).await?;
+        self.0.metrics.store_committed(begun.elapsed());
         if created.is_new {
             self.0.scheduler().enqueue(demand);
             self.0.wake.notify_one();

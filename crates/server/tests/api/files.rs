@@ -132,7 +132,7 @@ async fn nothing_leads_out_of_the_workspace() {
             "%2Fetc",
             "422 path | \"/etc\" is not a path in the workspace: it is absolute; write it relative to the workspace, or starting with /workspace/",
         ),
-        ("a%00b", "422 path | \"a\\0b\" is not a path in the workspace: it contains a NUL byte"),
+        ("a%00b", "422 path | \"a\0b\" is not a path in the workspace: it contains a NUL byte"),
         (
             "root/etc",
             "422 path | \"root/etc\" leads out of the workspace through a symbolic link; only paths that stay inside are opened",
@@ -164,10 +164,10 @@ async fn files_are_served_so_that_no_browser_runs_them() {
     assert_eq!(reply.header("content-security-policy"), "sandbox; default-src 'none'; frame-ancestors 'none'");
     assert!(reply.header("last-modified").ends_with(" GMT"));
     let part = fixture.send(fixture.request(Method::GET, &path).header("Range", "bytes=1-6")).await;
-    assert_eq!((part.status, part.text().as_str(), part.header("content-range")), (206, "script", "bytes 1-6/27"));
+    assert_eq!((part.status, part.text().as_str(), part.header("content-range")), (206, "script", "bytes 1-6/26"));
     let head = fixture.send(fixture.request(Method::HEAD, &path)).await;
-    assert_eq!((head.status, head.header("content-length"), head.body.len()), (200, "27", 0));
-    let behind = fixture.send(fixture.request(Method::GET, &path).header("Range", "bytes=27-")).await;
+    assert_eq!((head.status, head.header("content-length"), head.body.len()), (200, "26", 0));
+    let behind = fixture.send(fixture.request(Method::GET, &path).header("Range", "bytes=26-")).await;
     assert_eq!(behind.status, 416);
 }
 

@@ -99,7 +99,7 @@ async fn long_output_arrives_whole_and_events_stay_short() {
         rest.drain(..from);
     }
     assert_eq!((expected, rest.len()), (LINES + 1, 0));
-    assert!(length > 50 << 20, "{length}");
+    assert!(length > 50_000_000, "{length}");
 
     let page = fixture.get(&format!("/jobs/{id}/events?follow=false")).await;
     let events = page["events"].as_array().unwrap();

@@ -22,11 +22,11 @@ async fn bodies_that_are_wrong() {
         ),
         (
             "[]",
-            "422 body | the body is not what is expected: invalid length 0, expected struct JobRequest at line 1 column 2; /docs says what is",
+            "422 body | the body is not what is expected: invalid type: sequence, expected an object with steps, task or prompt at line 1 column 0; /docs says what is",
         ),
         (
             "\"x\"",
-            "422 body | the body is not what is expected: invalid type: string \"x\", expected struct JobRequest at line 1 column 3; /docs says what is",
+            "422 body | the body is not what is expected: invalid type: string \"x\", expected an object with steps, task or prompt at line 1 column 3; /docs says what is",
         ),
         ("{}", "422 steps | steps: there is nothing to do; send steps, or a goal as task or prompt"),
         (r#"{"steps": []}"#, "422 steps | steps: the list is empty; send at least one step"),

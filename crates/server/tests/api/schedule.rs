@@ -198,9 +198,8 @@ async fn a_job_goes_on_from_where_another_ended() {
 async fn limits_and_times_hold() {
     let fixture = Fixture::start().await;
     let shell = |command: &str| json!([{ "tool": "shell", "command": command }]);
-    let hungry = fixture.schedule(
-        json!({ "limits": { "memory": "64MiB" }, "steps": shell("head -c 200M /dev/zero | tail -c 199M | wc -c") }),
-    );
+    let hungry = fixture
+        .schedule(json!({ "limits": { "memory": "64MiB" }, "steps": shell("exec python3 -c 'bytearray(200 << 20)'") }));
     let late = fixture.schedule(json!({ "timeout": 0.2, "steps": shell("echo begun; sleep 60") }));
     let step = fixture.schedule(json!({ "steps": [{ "tool": "shell", "command": "sleep 60", "timeout": "200ms" }] }));
     let (hungry, late, step) = tokio::join!(hungry, late, step);

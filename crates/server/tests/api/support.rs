@@ -92,10 +92,11 @@ impl Fixture {
         }
     }
 
-    /// Waits until a job has printed this.
+    /// Waits until a job has printed this line.
     pub async fn printed(&self, id: &str, text: &str) {
         let path = format!("/jobs/{id}/log");
-        eventually(&format!("{id} prints {text}"), async || self.text(&path).await.contains(text)).await;
+        eventually(&format!("{id} prints {text}"), async || self.text(&path).await.lines().any(|line| line == text))
+            .await;
     }
 
     pub async fn send(&self, request: RequestBuilder) -> Reply {

@@ -51,7 +51,14 @@ impl Terminal {
     }
 
     async fn next(&mut self) -> Message {
-        tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("a message").unwrap().unwrap()
+        {
+            let seen = self.seen.clone();
+            tokio::time::timeout(PATIENCE / 10, self.socket.next())
+                .await
+                .unwrap_or_else(|_| panic!("no message after {seen:?}"))
+                .unwrap()
+                .unwrap()
+        }
     }
 }
 
