@@ -281,9 +281,11 @@ impl FileRequest {
         let path = to_path(&field("path"), &self.path)?;
         let content = match (self.content, self.content_base64) {
             (Some(text), None) => text.into_bytes(),
-            (None, Some(encoded)) => base64::engine::general_purpose::STANDARD
-                .decode(encoded)
-                .map_err(|error| Invalid::new(field("content_base64"), format!("it is not base64: {error}")))?,
+            (None, Some(encoded)) => base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|error| {
+                let error = error.to_string().trim_end_matches('.').to_lowercase();
+                let remedy = "encode the content with A-Z, a-z, 0-9, + and /, and = at its end";
+                Invalid::new(field("content_base64"), format!("it is not base64 ({error}); {remedy}"))
+            })?,
             _ => return Err(Invalid::new(field("content"), "a file has one of content and content_base64")),
         };
         if self.mode.is_some_and(|mode| mode > 0o777) {
@@ -413,7 +415,7 @@ pub fn duration_ms(field: &str, amount: Option<Amount>, default_ms: u64) -> Resu
 
 fn positive(field: &str, amount: Option<Amount>, default_ms: u64) -> Result<u64, Invalid> {
     match duration_ms(field, amount, default_ms)? {
-        0 => Err(Invalid::new(field, "it must be more than 0")),
+        0 => Err(Invalid::new(field, "it must be more than 0; leave it out for the default")),
         time_ms => Ok(time_ms),
     }
 }

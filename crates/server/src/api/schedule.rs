@@ -201,7 +201,7 @@ async fn text(mut part: Field<'_>, hash: &mut Sha256) -> Answer<String> {
         bytes.extend_from_slice(&chunk);
     }
     hash.update(&bytes);
-    String::from_utf8(bytes).map_err(|_| Invalid::new(name, "it is not text in UTF-8").into())
+    String::from_utf8(bytes).map_err(|_| Invalid::new(name, "it is not text in UTF-8; send it as that").into())
 }
 
 pub fn upload_problem(error: UploadError) -> Problem {

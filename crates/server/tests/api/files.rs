@@ -148,7 +148,7 @@ async fn nothing_leads_out_of_the_workspace() {
         "422 to | to: \"../x\" is not a path in the workspace: it contains \"..\"; write the path without it"
     );
     let into_file = fixture.put(&target("inside/x"), "x").await.refusal();
-    assert_eq!(into_file, "409 | \"inside/x\" is not a directory, or something on the way to it is not");
+    assert_eq!(into_file, "409 | \"inside\" is not a directory, or something on the way to it is not");
     let mode = fixture.put(&target("x?mode=4755"), "x").await.refusal();
     assert_eq!(mode, "422 mode | mode: it is written in octal, between 0 and 777");
 }
@@ -182,7 +182,7 @@ async fn a_large_file_goes_through_without_being_held() {
     let reply = fixture.put(&format!("/jobs/{id}/files/large"), reqwest::Body::wrap_stream(chunks)).await;
     assert_eq!(reply.json()["size_bytes"], LENGTH);
     // Other tests run beside this one.
-    assert!(resident_bytes() < before + (60 << 20), "{before} {}", resident_bytes());
+    assert!(resident_bytes() < before + (90 << 20), "{before} {}", resident_bytes());
     assert_eq!(std::fs::metadata(fixture.directory(&id).join("workspace/large")).unwrap().size(), LENGTH as u64);
 
     let small = Fixture::with(|settings| settings.upload_max_bytes = 1000).await;
@@ -214,9 +214,6 @@ async fn a_client_that_hangs_up_leaves_nothing() {
         );
         tokio::io::AsyncWriteExt::write_all(&mut stream, request.as_bytes()).await.unwrap();
         tokio::io::AsyncWriteExt::write_all(&mut stream, &one).await.unwrap();
-        let counted =
-            |text: String, path: &str| text.lines().any(|line| line.contains("http_requests") && line.contains(path));
-        let _ = counted;
         drop(stream);
     }
     // Directories that were made on the way stay; there is no file, not even an unfinished one.

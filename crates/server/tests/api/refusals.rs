@@ -53,11 +53,15 @@ async fn bodies_that_are_wrong() {
         (r#"{"task": "x", "timeuot": 5}"#, "422 timeuot | timeuot: there is no such field; /docs says which there are"),
         (
             r#"{"task": "x", "timeout": []}"#,
-            "422 timeout | timeout: a number, or text such as \"10m\" or \"512MiB\", is expected at line 1 column 27; correct it",
+            "422 timeout | timeout: a number, or text such as \"10m\" or \"512MiB\", is expected at line 1 column 28; correct it",
         ),
         (
             r#"{"task": "x", "timeout": "soon"}"#,
             "422 timeout | timeout: it is not a time of at most 30 days; write seconds as a number, or \"10m\"",
+        ),
+        (
+            r#"{"task": "x", "timeout": 0}"#,
+            "422 timeout | timeout: it must be more than 0; leave it out for the default",
         ),
         (
             r#"{"task": "x", "timeout": 1e300}"#,
@@ -77,7 +81,7 @@ async fn bodies_that_are_wrong() {
         ),
         (
             r#"{"task": "x", "files": [{"path": "a", "content_base64": "!"}]}"#,
-            "422 files[0].content_base64 | files[0].content_base64: it is not base64: Invalid symbol 33, offset 0.",
+            "422 files[0].content_base64 | files[0].content_base64: it is not base64 (invalid symbol 33, offset 0); encode the content with A-Z, a-z, 0-9, + and /, and = at its end",
         ),
         (
             r#"{"task": "x", "limits": {"ram": 1}}"#,
@@ -93,7 +97,7 @@ async fn bodies_that_are_wrong() {
         ),
         (
             r#"{"task": "x", "network": 5}"#,
-            "422 network | network: \"none\", \"open\", or a list of names is expected at line 1 column 26; correct it",
+            "422 network | network: \"none\", \"open\", or a list of names is expected at line 1 column 27; correct it",
         ),
         (
             r#"{"task": "x", "when_lost": "cry"}"#,
@@ -137,6 +141,19 @@ async fn bodies_of_the_wrong_type_and_size() {
     let large = "413 Payload Too Large";
     let announced = fixture.raw(format!("{head}Content-Length: 104857600\r\n\r\n").as_bytes()).await;
     assert!(announced.contains(large) && announced.contains("send large files as multipart/form-data"), "{announced}");
+    let file = fixture.data.path().join("large");
+    std::fs::File::create(&file).unwrap().set_len(100 << 20).unwrap();
+    for expect in ["Expect: 100-continue", "Expect:"] {
+        let line = format!(
+            "curl -sS --noproxy '*' -H '{expect}' -H 'Content-Type: application/json' --data-binary @{} {}/schedule",
+            file.display(),
+            fixture.url
+        );
+        let output = tokio::task::spawn_blocking(move || std::process::Command::new("sh").args(["-c", &line]).output());
+        let output = output.await.unwrap().unwrap();
+        let answer = String::from_utf8_lossy(&output.stdout);
+        assert!(answer.contains("\"status\":413"), "{expect} {answer} {}", String::from_utf8_lossy(&output.stderr));
+    }
     // Not said beforehand: refused once it is too much.
     let chunk = bytes::Bytes::from(vec![b' '; 1 << 20]);
     let chunks = futures_util::stream::iter((0..17).map(move |_| Ok::<_, std::io::Error>(chunk.clone())));

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::Fixture;
+use reqwest::Method;
+
+use crate::support::{Fixture, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_answers_takes_jobs_and_counts() {
@@ -46,4 +48,30 @@ async fn it_answers_takes_jobs_and_counts() {
         let name = name.split('{').next().unwrap();
         assert!(announced.iter().any(|known| name.starts_with(known.as_str())), "{line}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_ends_its_streams_and_leaves_jobs_to_the_next() {
+    let mut fixture = Fixture::with(|settings| settings.drain_timeout_ms = 0).await;
+    let id = fixture.shell(&["echo one; until [ -e go ]; do sleep 0.02; done; echo two"]).await;
+    fixture.event(&id, "output").await;
+    let read = |path: &str| {
+        let request = fixture.request(Method::GET, path);
+        tokio::spawn(async move { request.send().await.unwrap().text().await.unwrap() })
+    };
+    let (events, log) = (read(&format!("/jobs/{id}/events")), read(&format!("/jobs/{id}/log?follow=true")));
+    let readers = "cofferdam_event_readers 1";
+    eventually("it is being read", async || fixture.text("/metrics").await.lines().any(|line| line == readers)).await;
+    fixture.stop().await;
+    let (events, log) = (events.await.unwrap(), log.await.unwrap());
+    assert!(events.contains("event: output\n") && !events.contains("event: ended\n"), "{events}");
+    assert!(log.ends_with("one\n"), "{log}");
+
+    let fixture = Fixture::on(fixture.data, |_| ()).await;
+    fixture.put(&format!("/jobs/{id}/files/go"), "").await;
+    let status = fixture.end(&id).await;
+    assert_eq!(status["status"], "completed", "{status}");
+    assert_eq!(fixture.text(&format!("/jobs/{id}/log?step=1")).await, "one\ntwo\n");
+    let kinds = fixture.text(&format!("/jobs/{id}/events")).await;
+    assert!(kinds.contains("event: resumed\n"), "{kinds}");
 }

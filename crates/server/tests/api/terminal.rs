@@ -25,15 +25,18 @@ impl Terminal {
         self.socket.send(Message::binary(text.as_bytes().to_vec())).await.unwrap();
     }
 
-    /// Reads until this has been shown.
+    /// Reads until this has been shown, and goes on behind it.
     async fn shows(&mut self, text: &str) {
-        while !self.seen.contains(text) {
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
             match self.next().await {
                 Message::Binary(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
                 other => panic!("{text} was not shown but {other:?} came, after {}", self.seen),
             }
         }
-        self.seen.clear();
     }
 
     /// Reads the rest, up to the message that says how the command ended.
@@ -51,13 +54,9 @@ impl Terminal {
     }
 
     async fn next(&mut self) -> Message {
-        {
-            let seen = self.seen.clone();
-            tokio::time::timeout(PATIENCE / 10, self.socket.next())
-                .await
-                .unwrap_or_else(|_| panic!("no message after {seen:?}"))
-                .unwrap()
-                .unwrap()
+        match tokio::time::timeout(PATIENCE, self.socket.next()).await {
+            Ok(message) => message.unwrap().unwrap(),
+            Err(_) => panic!("nothing came after {}", self.seen),
         }
     }
 }
@@ -75,9 +74,11 @@ async fn a_shell_prompts_takes_what_is_typed_and_says_how_it_ended() {
     terminal.socket.send(Message::text("nonsense")).await.unwrap();
     terminal.type_text("until [ \"$(stty size)\" = '40 100' ]; do sleep 0.02; done; echo re''sized\r").await;
     terminal.shows("resized").await;
-    terminal.type_text("sleep 60\r").await;
-    terminal.shows("sleep 60").await;
+    let mark = format!("60.{}", std::process::id());
+    terminal.type_text(&format!("sleep {mark}\r")).await;
+    eventually("it sleeps", async || find_process(&mark).is_some()).await;
     terminal.type_text("\x03").await;
+    terminal.shows("$ ").await;
     terminal.type_text("echo inter''rupted\r").await;
     terminal.shows("interrupted").await;
     terminal.type_text("exit 3\r").await;

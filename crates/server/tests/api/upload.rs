@@ -58,7 +58,6 @@ async fn hostile_archives_reach_nothing_outside() {
     let fixture = Fixture::start().await;
     let id = fixture.ended_with(&["true"]).await;
     let outside = fixture.directory(&id);
-    let before: Vec<_> = std::fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     for (code, expected) in [
         ("add('../evil', b'x')", "422 path | the archive entry \"../evil\" is refused"),
         ("add('/evil', b'x')", "422 path | the archive entry \"/evil\" is refused"),
@@ -72,11 +71,10 @@ async fn hostile_archives_reach_nothing_outside() {
     }
     let cut = archive("add('cut', b'x' * 5000)")[..2000].to_vec();
     let refusal = upload_tar(&fixture, &id, cut).await.refusal();
-    assert!(refusal.starts_with("400 | the archive could not be read"), "{refusal}");
+    assert_eq!(refusal, "422 path | the archive entry \"cut\" is refused: the archive ends in the middle of it");
     assert_eq!(fixture.fetch(&format!("/jobs/{id}/files/cut")).await.status, 404);
     let device = archive("add('dev', type=tarfile.CHRTYPE, devmajor=1, devminor=3)");
     assert_eq!(upload_tar(&fixture, &id, device).await.status, 200, "devices are left out");
     assert_eq!(fixture.fetch(&format!("/jobs/{id}/files/dev")).await.status, 404);
-    let after: Vec<_> = std::fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(before.len(), after.len(), "{after:?}");
+    assert!(!outside.join("evil").exists() && !outside.parent().unwrap().join("evil").exists());
 }
