@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use utoipa::IntoParams;
 
-use super::{Answer, Named, Query, State, untrusted};
+use super::{Answer, Named, Query, State, answers, untrusted};
 use crate::http::problem::Problem;
 
 /// Pieces between the disk and the network, and their size.
@@ -27,6 +27,21 @@ pub struct DownloadQuery {
     partial: Option<bool>,
 }
 
+/// Gives the workspace as a zip.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/download",
+    operation_id = "job_download",
+    tag = "jobs",
+    params(Named, DownloadQuery),
+    responses(
+        (status = 200, description = "The zip.", body = [u8], content_type = "application/zip",
+            headers(("Content-Disposition" = String, description = "The name to keep it under."))),
+        answers::NotFound,
+        answers::Conflict,
+        answers::Invalid,
+    ),
+)]
 pub async fn download(
     axum::extract::State(api): State,
     Named(id): Named,
