@@ -98,10 +98,11 @@ pub async fn list(
     base: Base,
     Query(query): Query<JobsQuery>,
 ) -> Answer<Json<JobPage>> {
-    Ok(Json(page(&api, &base, &query).await?))
+    Ok(Json(page(&api, &base, &query, None).await?))
 }
 
-pub async fn page(api: &Api, base: &Base, query: &JobsQuery) -> Answer<JobPage> {
+/// `kind`: only jobs of this one.
+pub async fn page(api: &Api, base: &Base, query: &JobsQuery, kind: Option<&str>) -> Answer<JobPage> {
     let limit = query.limit.unwrap_or(PAGE_DEFAULT);
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(Invalid::new("limit", "it is between 1 and 1000").into());
@@ -122,6 +123,7 @@ pub async fn page(api: &Api, base: &Base, query: &JobsQuery) -> Answer<JobPage> 
     let query = ListQuery {
         tenant: TENANT.to_owned(),
         states: states.collect::<Result<_, _>>()?,
+        kind: kind.map(str::to_owned),
         labels: labels.collect::<Result<BTreeMap<_, _>, _>>()?,
         before: before
             .map_err(|_| Invalid::new("cursor", "it is not the next_cursor of an earlier answer; leave it out"))?,
