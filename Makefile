@@ -6,7 +6,7 @@ FUZZ_TARGETS := path_resolution guest_requests guest_answers
 # Tools that the user installed for himself are found as well.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help demo test lint bench fuzz build install clean
+.PHONY: help demo test openapi lint bench fuzz build install clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -20,6 +20,9 @@ test: ## all tests, with real sandboxes
 	@scripts/setup test
 	cargo fmt --all --check
 	@scripts/run-tests
+
+openapi: ## write crates/server/openapi.json anew, after a change of the API that is meant
+	RENEW_OPENAPI=1 cargo test --quiet --package cofferdam-server --lib api::openapi
 
 lint: ## clippy and formatting
 	cargo fmt --all --check

@@ -280,18 +280,18 @@ fn a_run_outlives_its_server() {
 fn a_run_outlives_the_command_whose_server_it_used() {
     let home = Home::new();
     let steps = home.steps(&["echo on; while ! test -e open; do sleep 0.02; done; echo off"]);
-    let start = || {
+    let start = |count: usize| {
         let run = home.command(&["run", &steps]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait_until("its job runs", || {
-            let running = home.run(&["ps", "--json", "--status", "running"]).0;
-            running.contains("job_id") && home.run(&["logs", "last"]).0.ends_with("on\n")
+            let jobs = home.json(&["ps", "--json", "--status", "running"])["jobs"].as_array().unwrap().len();
+            jobs == count && home.run(&["logs", "last"]).0.ends_with("on\n")
         });
         (run, home.json(&["status", "--json", "last"])["job_id"].as_str().unwrap().to_owned())
     };
-    let (first, first_job) = start();
+    let (first, first_job) = start(1);
     let server = cofferdam_server::running_server(&home.data()).unwrap();
     assert_eq!(server.pid, first.id());
-    let (second, second_job) = start();
+    let (second, second_job) = start(2);
     assert_ne!(first_job, second_job);
     open_gate(&home, &first_job);
     assert_eq!(texts(first.wait_with_output().unwrap()).2, Some(0));

@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cofferdam_protocol::job::JobId;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ use serde::{Deserialize, Serialize};
 use crate::ServerError;
 
 const LOCK_NAME: &str = "server.lock";
+const LOCK_ATTEMPTS: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A server that lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +63,12 @@ impl DataDirectory {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = options.open(root.join(LOCK_NAME)).map_err(wrong)?;
-        if !try_lock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        // Whoever only looks whether a server lives holds it for a moment.
+        let is_locked = (0..LOCK_ATTEMPTS).any(|attempt| {
+            std::thread::sleep(LOCK_PAUSE * attempt.min(1));
+            try_lock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+        });
+        if !is_locked {
             let first = running_server(data).unwrap_or(RunningServer { pid: 0, url: "(starting)".to_owned() });
             return Err(ServerError::InUse { data: root, url: first.url, pid: first.pid });
         }

@@ -10,7 +10,7 @@ pub mod jobs;
 pub mod scheduler;
 mod settings;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Server {
         let cannot_listen = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
         let address = listener.local_addr().map_err(cannot_listen)?;
-        let url = format!("http://{address}");
+        let url = url_of(address);
 
         let observer = Arc::new(Observer::default());
         let metrics = Arc::new(Metrics::default());
@@ -88,7 +88,7 @@ impl Server {
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        url_of(self.address)
     }
 
     /// Takes in no more jobs, gives what runs the time it was promised while it can still be followed, and leaves the rest
@@ -98,6 +98,14 @@ impl Server {
         self.stop.cancel();
         let _ = self.serving.await;
     }
+}
+
+/// Where a client on this machine finds it: a server that listens everywhere is asked at the loopback address.
+fn url_of(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    format!("http://{address}")
 }
 
 /// Every connection, sandbox and file takes a descriptor, and the usual limit is meant for programs that poll few.

@@ -113,6 +113,8 @@ pub struct ListQuery {
     pub tenant: String,
     /// Any of these; all states if empty.
     pub states: Vec<JobState>,
+    /// Only of this kind, see [`Job::kind`].
+    pub kind: Option<String>,
     /// Each of these labels with this value.
     pub labels: BTreeMap<String, String>,
     /// Only jobs before this one in the order of the list.

@@ -29,7 +29,7 @@ pub fn main() -> ExitCode {
         }
         let data = data_directory(&loaded)?;
         let settings = loaded.arguments.settings(data);
-        set_up_log(loaded.arguments.log_format, Some(&loaded.arguments.log_level))
+        set_up_log(loaded.arguments.log_format, &loaded.arguments.log_level)
             .map_err(|error| Failure::new(exit_code::USAGE, error))?;
         crate::runtime()?.block_on(serve(settings))
     })

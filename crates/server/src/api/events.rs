@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::request::Invalid;
-use super::{Answer, Named, Query, State};
+use super::{Answer, Named, Query, State, answers};
 use crate::http::Metrics;
 
 /// Says that the connection lives, to whatever lies between.
@@ -35,12 +35,33 @@ pub struct EventsQuery {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EventPage {
-    #[schema(value_type = Vec<Object>)]
     pub events: Vec<Event>,
     /// The number of the job's last event; there are more when it is greater than that of the last one here.
     pub last_seq: u64,
 }
 
+/// Follows the events of a job, or gives those that there are.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/events",
+    operation_id = "job_events",
+    tag = "jobs",
+    description = "Server-sent events: `id` is the number, `event` the type and `data` the event as JSON; the stream ends \
+        after the event `ended`. With `follow=false` a page of events as JSON.",
+    params(
+        Named,
+        EventsQuery,
+        ("Last-Event-ID" = Option<u64>, Header, description = "Resumes behind this event.", nullable = false),
+    ),
+    responses(
+        (status = 200, description = "The events.", content(
+            (EventPage = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        answers::NotFound,
+        answers::Invalid,
+    ),
+)]
 pub async fn events(
     axum::extract::State(api): State,
     Named(id): Named,

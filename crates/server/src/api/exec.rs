@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 
 use super::request::{Amount, Invalid, check_env, duration_ms};
 use super::schedule::parse_json;
-use super::{Answer, Api, Named, Payload, State, untrusted};
+use super::{Answer, Api, Named, Payload, State, answers, untrusted};
 use crate::clock::{now_ms, random};
 use crate::http::problem::Problem;
 use crate::jobs::shorten;
@@ -84,7 +84,26 @@ impl ExecBody {
     }
 }
 
-/// A client that hangs up ends the command.
+/// Runs a command in the sandbox of a running job. A client that hangs up ends the command.
+#[utoipa::path(
+    post,
+    path = "/sandboxes/{id}/exec",
+    operation_id = "exec",
+    tag = "sandboxes",
+    params(Named),
+    request_body = ExecBody,
+    responses(
+        (status = 200, description = "Lines of JSON as it runs: output, and last how it ended.", body = String,
+            content_type = "application/x-ndjson"),
+        answers::NotFound,
+        answers::Stalled,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::Invalid,
+        answers::TooMany,
+        answers::NoSpace,
+    ),
+)]
 pub async fn exec(axum::extract::State(api): State, Named(id): Named, Payload(body): Payload) -> Answer<Response> {
     let (request, stdin) = parse_json::<ExecBody>(&body)?.into_request()?;
     let client = connect(&api, &id).await?;

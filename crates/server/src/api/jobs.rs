@@ -14,13 +14,22 @@ use utoipa::{IntoParams, ToSchema};
 use super::request::Invalid;
 use super::upload::Staging;
 use super::view::JobView;
-use super::{Answer, Api, Base, Named, Query, State, schedule};
+use super::{Answer, Api, Base, Named, Query, State, answers, schedule};
 use crate::http::problem::Problem;
 use crate::jobs::TENANT;
 use crate::jobs::directory::incoming;
 
 const PAGE_DEFAULT: usize = 50;
 
+/// Shows a job.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}",
+    operation_id = "job",
+    tag = "jobs",
+    params(Named),
+    responses((status = 200, description = "The job.", body = JobView), answers::NotFound),
+)]
 pub async fn look(axum::extract::State(api): State, base: Base, Named(id): Named) -> Answer<Json<JobView>> {
     Ok(Json(api.view(&api.job(&id).await?, &base)))
 }
@@ -32,6 +41,15 @@ pub struct StatusQuery {
     job_id: Option<String>,
 }
 
+/// Shows the job that the query names.
+#[utoipa::path(
+    get,
+    path = "/status",
+    operation_id = "status",
+    tag = "jobs",
+    params(StatusQuery),
+    responses((status = 200, description = "The job.", body = JobView), answers::NotFound, answers::Invalid),
+)]
 pub async fn status_by_query(
     axum::extract::State(api): State,
     base: Base,
@@ -66,15 +84,25 @@ pub struct JobPage {
     pub next_cursor: Option<String>,
 }
 
+/// Lists jobs, newest first.
+#[utoipa::path(
+    get,
+    path = "/jobs",
+    operation_id = "jobs",
+    tag = "jobs",
+    params(JobsQuery),
+    responses((status = 200, description = "A page of jobs.", body = JobPage), answers::Invalid),
+)]
 pub async fn list(
     axum::extract::State(api): State,
     base: Base,
     Query(query): Query<JobsQuery>,
 ) -> Answer<Json<JobPage>> {
-    Ok(Json(page(&api, &base, &query).await?))
+    Ok(Json(page(&api, &base, &query, None).await?))
 }
 
-pub async fn page(api: &Api, base: &Base, query: &JobsQuery) -> Answer<JobPage> {
+/// `kind`: only jobs of this one.
+pub async fn page(api: &Api, base: &Base, query: &JobsQuery, kind: Option<&str>) -> Answer<JobPage> {
     let limit = query.limit.unwrap_or(PAGE_DEFAULT);
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(Invalid::new("limit", "it is between 1 and 1000").into());
@@ -95,6 +123,7 @@ pub async fn page(api: &Api, base: &Base, query: &JobsQuery) -> Answer<JobPage> 
     let query = ListQuery {
         tenant: TENANT.to_owned(),
         states: states.collect::<Result<_, _>>()?,
+        kind: kind.map(str::to_owned),
         labels: labels.collect::<Result<BTreeMap<_, _>, _>>()?,
         before: before
             .map_err(|_| Invalid::new("cursor", "it is not the next_cursor of an earlier answer; leave it out"))?,
@@ -105,6 +134,21 @@ pub async fn page(api: &Api, base: &Base, query: &JobsQuery) -> Answer<JobPage> 
     Ok(JobPage { jobs: jobs.iter().map(|job| api.view(job, base)).collect(), next_cursor })
 }
 
+/// Ends a job.
+#[utoipa::path(
+    post,
+    path = "/jobs/{id}/cancel",
+    operation_id = "cancel_job",
+    tag = "jobs",
+    params(Named),
+    responses(
+        (status = 200, description = "The job is cancelled.", body = JobView),
+        (status = 202, description = "The job is being ended.", body = JobView),
+        answers::NotFound,
+        answers::Conflict,
+        answers::NoSpace,
+    ),
+)]
 pub async fn cancel(axum::extract::State(api): State, base: Base, Named(id): Named) -> Answer<impl IntoResponse> {
     let job = api.jobs.cancel(&id).await.map_err(|error| match error {
         StoreError::State { .. } => {
@@ -116,7 +160,22 @@ pub async fn cancel(axum::extract::State(api): State, base: Base, Named(id): Nam
     Ok((status, Json(api.view(&job, &base))))
 }
 
-/// A new job that repeats this one from its beginning, with the input that it was given.
+/// Schedules a new job that repeats this one from its beginning, with the input that it was given.
+#[utoipa::path(
+    post,
+    path = "/jobs/{id}/retry",
+    operation_id = "retry_job",
+    tag = "jobs",
+    params(Named),
+    responses(
+        (status = 202, description = "The new job.", body = JobView, headers(("Location" = String, description = "Of the new job."))),
+        answers::NotFound,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::TooMany,
+        answers::NoSpace,
+    ),
+)]
 pub async fn retry(axum::extract::State(api): State, base: Base, Named(id): Named) -> Answer<impl IntoResponse> {
     let job = api.job(&id).await?;
     if !job.state.is_final() {
@@ -140,6 +199,20 @@ pub async fn retry(axum::extract::State(api): State, base: Base, Named(id): Name
     Ok((StatusCode::ACCEPTED, [(LOCATION, location)], Json(api.view(&job, &base))))
 }
 
+/// Forgets a job that has ended, with its log and its files.
+#[utoipa::path(
+    delete,
+    path = "/jobs/{id}",
+    operation_id = "delete_job",
+    tag = "jobs",
+    params(Named),
+    responses(
+        (status = 204, description = "It is gone."),
+        answers::NotFound,
+        answers::Conflict,
+        answers::NoSpace,
+    ),
+)]
 pub async fn remove(axum::extract::State(api): State, Named(id): Named) -> Answer<StatusCode> {
     let job = api.job(&id).await?;
     if !job.state.is_final() {

@@ -18,7 +18,7 @@ use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
 use super::request::Invalid;
-use super::{Answer, Api, Named, Query, State, untrusted};
+use super::{Answer, Api, Named, Query, State, answers, untrusted};
 use crate::http::problem::Problem;
 
 /// One read of the disk.
@@ -28,11 +28,32 @@ pub const READ_BYTES: usize = 128 * 1024;
 #[into_params(parameter_in = Query)]
 pub struct LogQuery {
     /// Only the output of this step, counted from 1.
+    #[param(minimum = 1)]
     step: Option<u32>,
     /// Stay until the job has ended.
     follow: Option<bool>,
 }
 
+/// Gives the output of a job as text.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/log",
+    operation_id = "job_log",
+    tag = "jobs",
+    params(
+        Named,
+        LogQuery,
+        ("Range" = Option<String>, Header, description = "A part of it, such as `bytes=0-99`.", nullable = false),
+    ),
+    responses(
+        (status = 200, description = "All of it.", body = String, content_type = "text/plain"),
+        (status = 206, description = "The part that was asked for.", body = String, content_type = "text/plain",
+            headers(("Content-Range" = String, description = "Which part, of how much."))),
+        answers::NotFound,
+        answers::BehindTheEnd,
+        answers::Invalid,
+    ),
+)]
 pub async fn log(
     axum::extract::State(api): State,
     Named(id): Named,

@@ -1,13 +1,16 @@
 //! The API: one file for each resource. Handlers read the request, call [`crate::jobs`], and show the answer; what a
 //! refusal is in HTTP is decided in [`refuse`].
 
+mod answers;
 mod diff;
+mod docs;
 mod download;
 mod events;
 mod exec;
 mod files;
 mod jobs;
 mod log;
+mod openapi;
 mod pty;
 mod refuse;
 mod request;
@@ -25,18 +28,24 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use axum::routing::{delete, get, post};
+use axum::routing::get;
 use cofferdam_linux::files::Workspace;
 use cofferdam_protocol::job::{JobId, JobState};
 use cofferdam_store::Job;
 use http_body_util::Limited;
 use hyper::body::Body as _;
 use tokio_util::sync::CancellationToken;
+use utoipa::openapi::Required;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
+use utoipa_axum::routes;
 
 use crate::http::BODY_BYTES_MAX;
 use crate::http::problem::Problem;
 use crate::jobs::Jobs;
 use crate::jobs::directory::JobDirectory;
+use openapi::at;
 use view::JobView;
 
 /// What handlers work with.
@@ -45,40 +54,55 @@ pub struct Api {
     jobs: Jobs,
     /// The server is about to stop: streams end.
     stop: CancellationToken,
+    /// What `GET /openapi.json` answers.
+    document: Bytes,
 }
 
 pub fn router(jobs: Jobs, stop: CancellationToken) -> Router {
-    let files = || get(files::read).put(files::write).delete(files::remove);
-    let unbounded = DefaultBodyLimit::disable;
-    Router::new()
-        .route("/schedule", post(schedule::schedule).layer(unbounded()))
-        .route("/status", get(jobs::status_by_query))
-        .route("/status/{id}", get(jobs::look))
-        .route("/jobs", get(jobs::list))
-        .route("/jobs/{id}", get(jobs::look).delete(jobs::remove))
-        .route("/jobs/{id}/cancel", post(jobs::cancel))
-        .route("/jobs/{id}/retry", post(jobs::retry))
-        .route("/jobs/{id}/events", get(events::events))
-        .route("/jobs/{id}/log", get(log::log))
-        .route("/jobs/{id}/steps", get(steps::steps))
-        .route("/jobs/{id}/files", get(files::read_root).post(upload::upload).layer(unbounded()))
+    let (router, document) = routes().split_for_parts();
+    let document = Bytes::from(openapi::finish(document).to_string());
+    // For people who type an address, and not part of what is documented.
+    let router = router
+        .route("/", get(docs::root))
+        .route("/docs/docs.css", get(docs::style))
+        .route("/docs/docs.js", get(docs::script))
         .route("/jobs/{id}/files/", get(files::read_root))
-        .route("/jobs/{id}/files/{*path}", files().layer(unbounded()))
-        .route("/jobs/{id}/move", post(files::rename))
-        .route("/jobs/{id}/diff", get(diff::diff))
-        .route("/jobs/{id}/download", get(download::download))
-        .route("/sandboxes", get(sandboxes::list).post(sandboxes::create))
-        .route("/sandboxes/{id}", get(jobs::look).merge(delete(sandboxes::end)))
-        .route("/sandboxes/{id}/exec", post(exec::exec))
-        .route("/sandboxes/{id}/pty", get(pty::pty))
-        .route("/sandboxes/{id}/files", get(files::read_root).post(upload::upload).layer(unbounded()))
-        .route("/sandboxes/{id}/files/", get(files::read_root))
-        .route("/sandboxes/{id}/files/{*path}", files().layer(unbounded()))
-        .route("/sandboxes/{id}/move", post(files::rename))
-        .route("/healthz", get(system::health))
-        .route("/readyz", get(system::ready))
-        .route("/metrics", get(system::metrics))
-        .with_state(Arc::new(Api { jobs, stop }))
+        .route("/sandboxes/{id}/files/", get(files::read_root));
+    router.with_state(Arc::new(Api { jobs, stop, document }))
+}
+
+/// Every route with its documentation: there is no other way to add one here.
+fn routes() -> OpenApiRouter<Arc<Api>> {
+    let unbounded = DefaultBodyLimit::disable;
+    OpenApiRouter::with_openapi(openapi::empty())
+        .routes(routes!(schedule::schedule).layer(unbounded()))
+        .routes(routes!(jobs::status_by_query))
+        .routes(at("/status", routes!(jobs::look)))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::look, jobs::remove))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(jobs::retry))
+        .routes(routes!(events::events))
+        .routes(routes!(log::log))
+        .routes(routes!(steps::steps))
+        .routes(routes!(files::read_root, upload::upload).layer(unbounded()))
+        .routes(routes!(files::read, files::write, files::remove).layer(unbounded()))
+        .routes(routes!(files::rename))
+        .routes(routes!(diff::diff))
+        .routes(routes!(download::download))
+        .routes(routes!(sandboxes::list, sandboxes::create))
+        .routes(at("/sandboxes", routes!(jobs::look)))
+        .routes(routes!(sandboxes::end))
+        .routes(routes!(exec::exec))
+        .routes(routes!(pty::pty))
+        .routes(at("/sandboxes", routes!(files::read_root, upload::upload).layer(unbounded())))
+        .routes(at("/sandboxes", routes!(files::read, files::write, files::remove).layer(unbounded())))
+        .routes(at("/sandboxes", routes!(files::rename)))
+        .routes(routes!(system::health))
+        .routes(routes!(system::ready))
+        .routes(routes!(system::metrics))
+        .routes(routes!(docs::document))
+        .routes(routes!(docs::page))
 }
 
 type State = axum::extract::State<Arc<Api>>;
@@ -97,6 +121,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
         JobId::try_from(text).map(Self).map_err(|error| {
             Problem::not_found(format!("there is no such job: {error}; GET /jobs lists those that there are"))
         })
+    }
+}
+
+impl utoipa::IntoParams for Named {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[0-9a-hjkmnp-tv-z]{26}$"));
+        let id = ParameterBuilder::new()
+            .name("id")
+            .parameter_in(ParameterIn::Path)
+            .required(Required::True)
+            .description(Some("The job's `job_id`."))
+            .schema(Some(text));
+        vec![id.build()]
     }
 }
 

@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 
 use super::exec::{begin, connect, ended, finish, new_exec_id};
 use super::request::Invalid;
-use super::{Answer, Api, Named, Query, State};
+use super::{Answer, Api, Named, Query, State, answers};
 use crate::http::problem::Problem;
 
 /// A person types less, and a paste is cut into pieces by whoever sends it.
@@ -35,6 +35,25 @@ pub struct PtyQuery {
     command: Option<String>,
 }
 
+/// Opens a terminal in the sandbox of a running job.
+#[utoipa::path(
+    get,
+    path = "/sandboxes/{id}/pty",
+    operation_id = "pty",
+    tag = "sandboxes",
+    description = "A WebSocket: binary messages are the terminal's bytes both ways, text messages such as \
+        `{\"rows\": 30, \"columns\": 100}` resize it, and the last message is text and says how the command ended.",
+    params(Named, PtyQuery),
+    responses(
+        (status = 101, description = "The terminal."),
+        answers::NotFound,
+        answers::Conflict,
+        answers::Invalid,
+        answers::NotWebSocket,
+        answers::TooMany,
+        answers::NoSpace,
+    ),
+)]
 pub async fn pty(
     axum::extract::State(api): State,
     Named(id): Named,

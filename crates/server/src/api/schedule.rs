@@ -9,10 +9,12 @@ use axum::{Json, RequestExt};
 use cofferdam_protocol::job::{JobId, JobSpec};
 use cofferdam_store::Idempotency;
 use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
 
-use super::request::{InputFile, Invalid, JobRequest, Options};
+use super::request::{InputFile, Invalid, JobRequest, Options, StepRequest};
 use super::upload::{Staging, UploadError};
-use super::{Answer, Api, Base, Payload, State};
+use super::view::JobView;
+use super::{Answer, Api, Base, Payload, State, answers};
 use crate::http::BODY_BYTES_MAX;
 use crate::http::problem::Problem;
 use crate::jobs::Submission;
@@ -20,6 +22,59 @@ use crate::jobs::Submission;
 const KEY_MAX_BYTES: usize = 255;
 const KINDS: &str = "application/json, text/plain or multipart/form-data";
 
+/// The job as one part or several, and its input files.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes a body that is read as a stream")]
+pub struct JobForm {
+    /// What would be the body as JSON.
+    #[schema(nullable = false)]
+    job: Option<JobRequest>,
+    /// Instead of `job`: the steps alone, as JSON.
+    #[schema(nullable = false, value_type = Option<Vec<StepRequest>>)]
+    steps: Option<String>,
+    /// Instead of `job`: a goal in plain text.
+    #[schema(nullable = false)]
+    task: Option<String>,
+    /// The same as `task`.
+    #[schema(nullable = false)]
+    prompt: Option<String>,
+    /// A tar whose files become input files.
+    #[schema(nullable = false, value_type = Option<String>, format = Binary)]
+    archive: Option<Vec<u8>>,
+    /// Any other part with a file name becomes an input file of that name.
+    #[schema(nullable = false, value_type = Option<String>, format = Binary)]
+    file: Option<Vec<u8>>,
+}
+
+/// Schedules a job.
+#[utoipa::path(
+    post,
+    path = "/schedule",
+    operation_id = "schedule",
+    tag = "jobs",
+    params(
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, nullable = false,
+            description = "The same request again with the same key is answered with the same job."),
+    ),
+    request_body(description = "What to do.", content(
+        (JobRequest = "application/json", example = json!({
+            "steps": [{ "tool": "shell", "command": "ls -la" }, { "tool": "python", "code": "print(6*7)" }],
+        })),
+        (String = "text/plain", example = "write a program that prints prime numbers"),
+        (JobForm = "multipart/form-data"),
+    )),
+    responses(
+        (status = 202, description = "The job.", body = JobView, headers(("Location" = String, description = "Of the job."))),
+        answers::NotFound,
+        answers::Stalled,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::WrongType,
+        answers::Invalid,
+        answers::TooMany,
+        answers::NoSpace,
+    ),
+)]
 pub async fn schedule(
     axum::extract::State(api): State,
     base: Base,

@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 
 use super::request::InputFile;
 use super::schedule::upload_problem;
-use super::{Answer, Api, Named, State, blocking};
+use super::{Answer, Api, Named, State, answers, blocking};
 use crate::clock::now_ms;
 use crate::http::problem::Problem;
 use crate::jobs::directory;
@@ -283,7 +283,33 @@ pub struct Uploaded {
     pub files: Vec<String>,
 }
 
-/// `POST /jobs/{id}/files`: many files at once.
+/// Each part is a file, and its file name is the path in the workspace.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes a body that is read as a stream")]
+pub struct FilesForm {
+    #[schema(value_type = Vec<String>, format = Binary)]
+    file: Vec<Vec<u8>>,
+}
+
+/// Writes many files at once.
+#[utoipa::path(
+    post,
+    path = "/jobs/{id}/files",
+    operation_id = "upload_files",
+    tag = "files",
+    params(Named),
+    request_body(description = "The files, or a tar of them.", content((FilesForm = "multipart/form-data"), ([u8] = "application/x-tar"))),
+    responses(
+        (status = 200, description = "What was uploaded.", body = Uploaded),
+        answers::NotFound,
+        answers::Stalled,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::WrongType,
+        answers::Invalid,
+        answers::NoSpace,
+    ),
+)]
 pub async fn upload(axum::extract::State(api): State, Named(id): Named, request: Request) -> Answer<Json<Uploaded>> {
     let files = api.workspace(&id).await?;
     let most = api.jobs.inner().settings.upload_max_bytes;

@@ -9,7 +9,8 @@
 //! ```
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,7 @@ use cofferdam_protocol::files::FileKind;
 use cofferdam_protocol::job::{JobId, JobSpec};
 
 use crate::data::DataDirectory;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 #[derive(Debug, Clone)]
 pub struct JobDirectory {
@@ -146,10 +148,26 @@ pub fn make(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// A file that is whole or not there.
+/// A file that is whole or not there: it gets its name when it is complete.
 pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    if write_new(path, content).is_ok() {
+        return Ok(());
+    }
+    // There is one already, or this file system knows no files without a name.
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
     fs::write(&unfinished, content)?;
     fs::rename(&unfinished, path)
+}
+
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    if path.exists() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let mut file = fs::File::from(rustix::fs::open(parent, flags, Mode::from_raw_mode(0o600))?);
+    file.write_all(content)?;
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }

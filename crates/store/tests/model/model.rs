@@ -239,6 +239,7 @@ impl Model {
         let fits = |job: &&Job| {
             job.tenant == query.tenant
                 && (query.states.is_empty() || query.states.contains(&job.state))
+                && query.kind.as_ref().is_none_or(|kind| *kind == job.kind)
                 && query.labels.iter().all(|(name, value)| job.labels.get(name) == Some(value))
                 && query.before.as_ref().is_none_or(|before| job.id < *before)
         };
