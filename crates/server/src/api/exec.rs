@@ -33,19 +33,14 @@ const LINES: usize = 16;
 #[serde(deny_unknown_fields)]
 pub struct ExecBody {
     /// For the shell.
-    #[schema(nullable = false)]
     command: Option<String>,
     /// A program and its arguments.
-    #[schema(nullable = false)]
     argv: Option<Vec<String>>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    #[schema(nullable = false)]
     cwd: Option<String>,
-    #[schema(nullable = false)]
     timeout: Option<Amount>,
     /// What the command reads.
-    #[schema(nullable = false)]
     stdin: Option<String>,
 }
 
@@ -77,7 +72,7 @@ impl ExecBody {
     operation_id = "exec",
     tag = "sandboxes",
     params(Named),
-    request_body = ExecBody,
+    request_body(content = ExecBody, example = json!({ "command": "ls -la" })),
     responses(
         (status = 200, description = "Lines of JSON as it runs: output, and last how it ended.", body = String,
             content_type = "application/x-ndjson"),

@@ -62,7 +62,7 @@ pub struct JobForm {
             "steps": [{ "tool": "shell", "command": "ls -la" }, { "tool": "python", "code": "print(6*7)" }],
         })),
         (String = "text/plain", example = "write a program that prints prime numbers"),
-        (JobForm = "multipart/form-data"),
+        (JobForm = "multipart/form-data", example = json!({ "task": "read the file and say what is in it" })),
     )),
     responses(
         (status = 202, description = "The job.", body = JobView, headers(("Location" = String, description = "Of the job."))),
@@ -168,17 +168,22 @@ async fn whole(request: Request) -> Answer<Bytes> {
 
 pub fn parse_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Answer<T> {
     let deserializer = &mut serde_json::Deserializer::from_slice(body);
-    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+    let malformed =
+        |error: serde_json::Error| Problem::malformed(format!("the body is not JSON: {error}; check it at that place"));
+    let value = serde_path_to_error::deserialize(&mut *deserializer).map_err(|error| {
         let field = error.path().to_string();
         let inner = error.into_inner();
-        match inner.classify() {
-            serde_json::error::Category::Data if field == "." => {
-                Problem::invalid("body", format!("the body is not what is expected: {inner}"))
-            }
-            serde_json::error::Category::Data => Problem::invalid(field.clone(), format!("{field}: {inner}")),
-            _ => Problem::malformed(format!("the body is not JSON: {inner}; check it at that place")),
+        // Which kind of error it is says little: a list in place of a name is taken for bad syntax.
+        if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+            return malformed(error);
         }
-    })
+        match field.as_str() {
+            "." => Problem::invalid("body", format!("the body is not what is expected: {inner}")),
+            _ => Problem::invalid(field.clone(), format!("{field}: {inner}")),
+        }
+    })?;
+    deserializer.end().map_err(malformed)?;
+    Ok(value)
 }
 
 async fn read_parts(mut parts: Multipart, staging: &mut Staging, hash: &mut Sha256) -> Answer<JobRequest> {
@@ -238,5 +243,26 @@ pub fn upload_problem(error: UploadError) -> Problem {
             "the upload is larger than {}; raise --upload-max",
             cofferdam_protocol::limits::show_bytes(most)
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_json_is_told_from_what_does_not_fit() {
+        for (body, status, field, detail) in [
+            ("{", 400, None, "the body is not JSON: EOF while parsing an object at line 1 column 1"),
+            (r#"{"task": "x"} {}"#, 400, None, "the body is not JSON: trailing characters at line 1 column 15"),
+            (r#"{"steps": [{"tool": []}]}"#, 422, Some("steps[0].tool"), "steps[0].tool: expected value at line 1"),
+            (r#"{"steps": 1}"#, 422, Some("steps"), "steps: invalid type: integer `1`, expected a sequence"),
+            ("[", 400, None, "the body is not JSON: EOF while parsing a list at line 1 column 1"),
+            ("1", 422, Some("body"), "the body is not what is expected: invalid type: integer `1`"),
+        ] {
+            let problem = parse_json::<JobRequest>(body.as_bytes()).unwrap_err();
+            assert_eq!((problem.status, problem.field.as_deref()), (status, field), "{body}: {}", problem.detail);
+            assert!(problem.detail.starts_with(detail), "{body}: {}", problem.detail);
+        }
     }
 }
