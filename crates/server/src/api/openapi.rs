@@ -65,6 +65,7 @@ pub fn finish(mut document: OpenApi) -> Value {
     for name in ["JobRequest", "SandboxRequest"] {
         schemas[name] = flat(schemas, name);
     }
+    schemas.as_object_mut().map(|schemas| schemas.remove("Options"));
     schemas["JobRequest"]["oneOf"] = one_of(&[("steps", "array"), ("task", "string"), ("prompt", "string")]);
     schemas["FileRequest"]["oneOf"] = one_of(&[("content", "string"), ("content_base64", "string")]);
     schemas["ExecBody"]["oneOf"] = one_of(&[("command", "string"), ("argv", "array")]);

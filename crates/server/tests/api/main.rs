@@ -1,6 +1,5 @@
 //! The API against real sandboxes and a real database.
 
-mod hold;
 mod jobs;
 mod schemathesis;
 mod support;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::support::Fixture;
 
 /// Requests per operation and phase. More find more, and this already takes half a minute on two slow cores.
-const EXAMPLES: u32 = 12;
+const EXAMPLES: u32 = 20;
 /// The same requests every time; another number is worth a try after a larger change of the API.
 const SEED: u32 = 1;
 
@@ -33,18 +33,17 @@ async fn every_answer_is_in_the_document() {
 
 /// The jobs of a server where most names that requests are made of mean something.
 #[derive(Debug)]
-pub struct Seeds {
+struct Seeds {
     ended: Vec<String>,
     running: Vec<String>,
     /// For requests that end jobs or forget them, so that the others stay.
     spare: Vec<String>,
 }
 
-pub async fn seeded() -> (Fixture, Seeds) {
+async fn seeded() -> (Fixture, Seeds) {
     let fixture = Fixture::with(|settings| {
-        settings.jobs_max = Some(200);
-        // What requests leave running does not stay for long, and streams end with it.
-        settings.job_timeout_ms = 3_000;
+        // What requests leave running makes room for the next, and streams end with it.
+        settings.job_timeout_ms = 500;
         settings.drain_timeout_ms = 0;
         settings.sandbox_lease_ms = 30_000;
         settings.upload_max_bytes = 1 << 20;
@@ -60,7 +59,8 @@ pub async fn seeded() -> (Fixture, Seeds) {
     }
     let mut running = Vec::new();
     for _ in 0..4 {
-        let body = json!({ "ttl": "10m", "files": [{ "path": "a.txt", "content": "hello" }] });
+        let limits = json!({ "cpu": 0.1, "memory": "64MiB" });
+        let body = json!({ "ttl": "10m", "limits": limits, "files": [{ "path": "a.txt", "content": "hello" }] });
         let response = fixture.request(Method::POST, "/sandboxes").json(&body).send().await.unwrap();
         let sandbox: Value = response.json().await.unwrap();
         running.push(sandbox["job_id"].as_str().unwrap().to_owned());
@@ -69,12 +69,12 @@ pub async fn seeded() -> (Fixture, Seeds) {
     (fixture, Seeds { ended, running, spare })
 }
 
-pub fn settings(Seeds { ended, running, spare }: &Seeds) -> String {
+fn settings(Seeds { ended, running, spare }: &Seeds) -> String {
     let all: Vec<_> = ended.iter().chain(running).collect();
     format!(
         r#"
 seed = {SEED}
-request-timeout = 20
+request-timeout = 40
 max-stream-events = 5
 continue-on-failure = true
 warnings = false
@@ -88,6 +88,7 @@ all.values = {all:?}
 ended.values = {ended:?}
 running.values = {running:?}
 spare.values = {spare:?}
+times.values = [0.2, "300ms"]
 paths.values = ["a.txt", "b", "b/c/d.txt", "new/file"]
 
 [parameters]
@@ -97,6 +98,10 @@ paths.values = ["a.txt", "b", "b/c/d.txt", "new/file"]
 [[operations]]
 include-operation-id = ["exec", "pty"]
 parameters = {{ "path.id" = {{ dictionary = "running", probability = 0.9 }} }}
+
+[[operations]]
+include-operation-id = "create_sandbox"
+parameters = {{ "body.ttl" = {{ dictionary = "times" }}, "body.timeout" = {{ dictionary = "times" }} }}
 
 # They can be followed, and what runs is followed for long.
 [[operations]]
