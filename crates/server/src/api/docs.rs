@@ -9,6 +9,10 @@ use super::State;
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
+const PAGE: &str = include_str!("docs/docs.html");
+const STYLE: &str = include_str!("docs/docs.css");
+const SCRIPT: &str = include_str!("docs/docs.js");
+
 /// Gives this document.
 #[utoipa::path(
     get,
@@ -32,19 +36,37 @@ pub async fn document(axum::extract::State(api): State) -> impl IntoResponse {
 pub async fn page() -> impl IntoResponse {
     let headers =
         [(CONTENT_TYPE, "text/html; charset=utf-8"), (CACHE_CONTROL, "no-cache"), (CONTENT_SECURITY_POLICY, POLICY)];
-    (headers, include_str!("docs/docs.html"))
+    (headers, PAGE)
 }
 
 pub async fn style() -> impl IntoResponse {
     let headers = [(CONTENT_TYPE, "text/css; charset=utf-8"), (CACHE_CONTROL, "no-cache")];
-    (headers, include_str!("docs/docs.css"))
+    (headers, STYLE)
 }
 
 pub async fn script() -> impl IntoResponse {
     let headers = [(CONTENT_TYPE, "text/javascript; charset=utf-8"), (CACHE_CONTROL, "no-cache")];
-    (headers, include_str!("docs/docs.js"))
+    (headers, SCRIPT)
 }
 
 pub async fn root() -> Redirect {
     Redirect::temporary("/docs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_page_loads_nothing_from_elsewhere_and_runs_nothing_inline() {
+        for text in [PAGE, STYLE, SCRIPT] {
+            assert!(!text.contains("://") && !text.contains("url("), "{text}");
+        }
+        for inline in ["<style", "style=", "<script>", "onload=", "onclick="] {
+            assert!(!PAGE.contains(inline), "{inline}");
+        }
+        let response = page().await.into_response();
+        assert_eq!(response.headers()[CONTENT_SECURITY_POLICY], POLICY);
+        assert!(!POLICY.contains("unsafe") && !POLICY.contains("http"), "{POLICY}");
+    }
 }

@@ -40,6 +40,19 @@ pub struct EventPage {
     pub last_seq: u64,
 }
 
+/// One event of the stream.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes what crate::jobs::feed writes")]
+pub struct EventFrame {
+    /// The event's number.
+    id: String,
+    /// The event's type.
+    event: String,
+    /// An `Event`, as JSON.
+    #[schema(content_media_type = "application/json")]
+    data: String,
+}
+
 /// Follows the events of a job, or gives those that there are.
 #[utoipa::path(
     get,
@@ -56,7 +69,7 @@ pub struct EventPage {
     responses(
         (status = 200, description = "The events.", content(
             (EventPage = "application/json"),
-            (String = "text/event-stream"),
+            (EventFrame = "text/event-stream"),
         )),
         answers::NotFound,
         answers::Invalid,
@@ -83,12 +96,12 @@ pub async fn events(
         )
         .into());
     }
+    let limit = query.limit.unwrap_or(EVENTS_MAX);
+    if !(1..=EVENTS_MAX).contains(&limit) {
+        return Err(Invalid::new("limit", "it is between 1 and 1000").into());
+    }
     let inner = api.jobs.inner();
     if query.follow == Some(false) {
-        let limit = query.limit.unwrap_or(EVENTS_MAX);
-        if !(1..=EVENTS_MAX).contains(&limit) {
-            return Err(Invalid::new("limit", "it is between 1 and 1000").into());
-        }
         // Read in this order, the last number is never behind the events.
         let events = inner.store.events(&id, after, limit).await?;
         let last_seq = api.job(&id).await?.last_seq;

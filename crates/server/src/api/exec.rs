@@ -38,19 +38,14 @@ const ARGUMENT_SHOWN_CHARS: usize = 500;
 #[serde(deny_unknown_fields)]
 pub struct ExecBody {
     /// For the shell.
-    #[schema(nullable = false)]
     command: Option<String>,
     /// A program and its arguments.
-    #[schema(nullable = false)]
     argv: Option<Vec<String>>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    #[schema(nullable = false)]
     cwd: Option<String>,
-    #[schema(nullable = false)]
     timeout: Option<Amount>,
     /// What the command reads.
-    #[schema(nullable = false)]
     stdin: Option<String>,
 }
 
@@ -91,7 +86,7 @@ impl ExecBody {
     operation_id = "exec",
     tag = "sandboxes",
     params(Named),
-    request_body = ExecBody,
+    request_body(content = ExecBody, example = json!({ "command": "ls -la" })),
     responses(
         (status = 200, description = "Lines of JSON as it runs: output, and last how it ended.", body = String,
             content_type = "application/x-ndjson"),

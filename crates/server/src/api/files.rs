@@ -259,7 +259,7 @@ pub struct MoveRequest {
     operation_id = "move_file",
     tag = "files",
     params(Named),
-    request_body = MoveRequest,
+    request_body(content = MoveRequest, example = json!({ "from": "a.txt", "to": "b.txt" })),
     responses(
         (status = 204, description = "It is there now."),
         answers::NotFound,

@@ -62,13 +62,15 @@ pub fn finish(mut document: OpenApi) -> Value {
     }
     let mut document = serde_json::to_value(document).expect("a document is JSON");
     let schemas = &mut document["components"]["schemas"];
-    for (name, choices) in [("JobRequest", &["steps", "task", "prompt"][..]), ("SandboxRequest", &[])] {
+    for name in ["JobRequest", "SandboxRequest"] {
         schemas[name] = flat(schemas, name);
-        one_of(&mut schemas[name], choices);
     }
-    one_of(&mut schemas["FileRequest"], &["content", "content_base64"]);
-    one_of(&mut schemas["ExecBody"], &["command", "argv"]);
+    schemas.as_object_mut().map(|schemas| schemas.remove("Options"));
+    schemas["JobRequest"]["oneOf"] = one_of(&[("steps", "array"), ("task", "string"), ("prompt", "string")]);
+    schemas["FileRequest"]["oneOf"] = one_of(&[("content", "string"), ("content_base64", "string")]);
+    schemas["ExecBody"]["oneOf"] = one_of(&[("command", "string"), ("argv", "array")]);
     schemas["StepRequest"]["oneOf"] = steps();
+    document["paths"]["/sandboxes"]["post"]["requestBody"]["required"] = json!(false);
     document
 }
 
@@ -98,11 +100,11 @@ fn flat(schemas: &Value, name: &str) -> Value {
     object
 }
 
-/// Exactly one of these fields is given.
-fn one_of(schema: &mut Value, fields: &[&str]) {
-    if !fields.is_empty() {
-        schema["oneOf"] = fields.iter().map(|field| json!({ "required": [field] })).collect();
-    }
+/// Exactly one of these fields is given; `null` is as good as nothing.
+fn one_of(fields: &[(&str, &str)]) -> Value {
+    let given =
+        |(field, kind): &(&str, &str)| json!({ "properties": { *field: { "type": kind } }, "required": [field] });
+    fields.iter().map(given).collect()
 }
 
 /// Which tool needs what.
@@ -116,8 +118,8 @@ fn steps() -> Value {
     let fields = ["command", "code", "path", "content"];
     let choice = |(tools, needed): (&[&str], &[&str])| {
         let mut properties = json!({ "tool": { "enum": tools } });
-        for other in fields.iter().filter(|field| !needed.contains(field)) {
-            properties[*other] = json!(false);
+        for field in fields {
+            properties[field] = json!({ "type": if needed.contains(&field) { "string" } else { "null" } });
         }
         json!({ "properties": properties, "required": needed })
     };

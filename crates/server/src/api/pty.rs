@@ -21,6 +21,8 @@ use crate::http::problem::Problem;
 
 /// A person types less, and a paste is cut into pieces by whoever sends it.
 const MESSAGE_MAX_BYTES: usize = 1 << 20;
+/// Rows or columns; no screen has more.
+const SIDE_MAX: u16 = 1_000;
 /// Pieces of input on their way to the command.
 const INPUT_PIECES: usize = 16;
 
@@ -60,10 +62,13 @@ pub async fn pty(
     Query(query): Query<PtyQuery>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Answer<Response> {
-    let upgrade = upgrade.map_err(|_| Problem::upgrade_required("this is a terminal; connect to it by WebSocket"))?;
     let (rows, columns) = (query.rows.unwrap_or(24), query.columns.unwrap_or(80));
+    for (field, length) in [("rows", rows), ("columns", columns)] {
+        if !(1..=SIDE_MAX).contains(&length) {
+            return Err(Invalid::new(field, "it is between 1 and 1000").into());
+        }
+    }
     let size = TerminalSize { rows, columns };
-    size.validate().map_err(|error| Invalid::new("rows", error.to_string()))?;
     let argv = match query.command {
         Some(command) => vec!["sh".to_owned(), "-c".to_owned(), command],
         None => vec!["sh".to_owned(), "-c".to_owned(), "command -v bash >/dev/null && exec bash || exec sh".to_owned()],
@@ -71,6 +76,7 @@ pub async fn pty(
     let env = [("TERM".to_owned(), "xterm-256color".to_owned())].into();
     let request = ExecRequest { argv, env, terminal: Some(size), stdin: true, ..ExecRequest::default() };
     request.validate().map_err(|error| Invalid::new("command", error.to_string()))?;
+    let upgrade = upgrade.map_err(|_| Problem::upgrade_required("this is a terminal; connect to it by WebSocket"))?;
     let client = connect(&api, &id).await?;
     let exec = new_exec_id();
     let stream = begin(&api, &id, &client, &exec, request).await?;

@@ -27,13 +27,11 @@ const FILES_MAX: usize = 10_000;
 #[serde(deny_unknown_fields, expecting = "an object with steps, task or prompt")]
 pub struct JobRequest {
     /// What to do, in order; a step that fails ends the job unless it says `continue_on_error`.
-    #[schema(nullable = false, min_items = 1, max_items = 10000)]
+    #[schema(min_items = 1, max_items = 10000)]
     steps: Option<Vec<StepRequest>>,
     /// A goal in plain text.
-    #[schema(nullable = false)]
     task: Option<String>,
     /// The same as `task`.
-    #[schema(nullable = false)]
     prompt: Option<String>,
     #[serde(flatten)]
     options: Options,
@@ -44,7 +42,6 @@ pub struct JobRequest {
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub struct SandboxRequest {
     /// How long it lives: seconds, or text such as `10m`.
-    #[schema(nullable = false)]
     ttl: Option<Amount>,
     #[serde(flatten)]
     options: Options,
@@ -58,13 +55,10 @@ pub struct Options {
     /// `cpu`, `memory`, `processes`, `files`, `workspace`, `tmp`, `time`, as in `{"memory": "512MiB"}`.
     #[serde(default)]
     limits: BTreeMap<String, Amount>,
-    #[schema(nullable = false)]
     network: Option<NetworkRequest>,
     /// Of the whole job: seconds, or text such as `10m`.
-    #[schema(nullable = false)]
     timeout: Option<Amount>,
     /// How long it may neither print nor use the processor; 0 for ever.
-    #[schema(nullable = false)]
     idle_timeout: Option<Amount>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
@@ -72,9 +66,7 @@ pub struct Options {
     #[serde(default)]
     files: Vec<FileRequest>,
     /// A job that has ended: its workspace is copied.
-    #[schema(nullable = false)]
     parent: Option<String>,
-    #[schema(nullable = false)]
     when_lost: Option<WhenLostRequest>,
 }
 
@@ -83,23 +75,17 @@ pub struct Options {
 pub struct StepRequest {
     tool: ToolName,
     /// Of `shell`, `bash` and `gui`.
-    #[schema(nullable = false)]
     command: Option<String>,
     /// Of `python`, `javascript` and `typescript`.
-    #[schema(nullable = false)]
     code: Option<String>,
     /// Of `read_file` and `write_file`.
-    #[schema(nullable = false)]
     path: Option<String>,
     /// Of `write_file`.
-    #[schema(nullable = false)]
     content: Option<String>,
-    #[schema(nullable = false)]
     timeout: Option<Amount>,
     #[serde(default)]
     env: BTreeMap<String, String>,
     /// Relative to the workspace.
-    #[schema(nullable = false)]
     cwd: Option<String>,
     #[serde(default)]
     continue_on_error: bool,
@@ -148,12 +134,9 @@ enum WhenLostRequest {
 #[serde(deny_unknown_fields)]
 pub struct FileRequest {
     path: String,
-    #[schema(nullable = false)]
     content: Option<String>,
-    #[schema(nullable = false)]
     content_base64: Option<String>,
     /// Permission bits, as a number: 493 is 0755.
-    #[schema(nullable = false)]
     mode: Option<u32>,
 }
 

@@ -25,7 +25,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
     path = "/sandboxes",
     operation_id = "create_sandbox",
     tag = "sandboxes",
-    request_body(description = "Everything has a default.", content = Option<SandboxRequest>),
+    request_body(description = "Everything has a default.", content = SandboxRequest, example = json!({ "limits": { "cpu": 0.5, "memory": "256MiB" } })),
     responses(
         (status = 201, description = "It runs.", body = JobView, headers(("Location" = String, description = "Of the sandbox."))),
         (status = 202, description = "It waits for room.", body = JobView, headers(("Location" = String, description = "Of the sandbox."))),

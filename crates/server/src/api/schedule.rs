@@ -61,7 +61,7 @@ pub struct JobForm {
             "steps": [{ "tool": "shell", "command": "ls -la" }, { "tool": "python", "code": "print(6*7)" }],
         })),
         (String = "text/plain", example = "write a program that prints prime numbers"),
-        (JobForm = "multipart/form-data"),
+        (JobForm = "multipart/form-data", example = json!({ "task": "read the file and say what is in it" })),
     )),
     responses(
         (status = 202, description = "The job.", body = JobView, headers(("Location" = String, description = "Of the job."))),
@@ -168,8 +168,11 @@ pub fn parse_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Answer<T> {
         |error: serde_json::Error| Problem::malformed(format!("the body is not JSON: {error}; check it at that place"));
     match parsed {
         Ok(value) => deserializer.end().map(|()| value).map_err(not_json),
-        Err(error) if error.inner().classify() == serde_json::error::Category::Data => Err(misfit(body, error)),
-        Err(error) => Err(not_json(error.into_inner())),
+        // Which kind of error it is says little: a list in place of a name is taken for bad syntax.
+        Err(error) => match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+            Ok(_) => Err(misfit(body, error)),
+            Err(error) => Err(not_json(error)),
+        },
     }
 }
 
@@ -267,5 +270,26 @@ pub fn upload_problem(error: UploadError) -> Problem {
             "the upload is larger than {}; raise --upload-max",
             cofferdam_protocol::limits::show_bytes(most)
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_json_is_told_from_what_does_not_fit() {
+        for (body, status, field, detail) in [
+            ("{", 400, None, "the body is not JSON: EOF while parsing an object at line 1 column 1"),
+            (r#"{"task": "x"} {}"#, 400, None, "the body is not JSON: trailing characters at line 1 column 15"),
+            (r#"{"steps": [{"tool": []}]}"#, 422, Some("steps[0].tool"), "steps[0].tool: expected value at line 1"),
+            (r#"{"steps": 1}"#, 422, Some("steps"), "steps: invalid type: integer `1`, expected a sequence"),
+            ("[", 400, None, "the body is not JSON: EOF while parsing a list at line 1 column 1"),
+            ("1", 422, Some("body"), "the body is not what is expected: invalid type: integer `1`"),
+        ] {
+            let problem = parse_json::<JobRequest>(body.as_bytes()).unwrap_err();
+            assert_eq!((problem.status, problem.field.as_deref()), (status, field), "{body}: {}", problem.detail);
+            assert!(problem.detail.starts_with(detail), "{body}: {}", problem.detail);
+        }
     }
 }

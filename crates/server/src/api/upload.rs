@@ -287,7 +287,7 @@ pub struct Uploaded {
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "it describes a body that is read as a stream")]
 pub struct FilesForm {
-    #[schema(value_type = Vec<String>, format = Binary)]
+    #[schema(value_type = Vec<String>, format = Binary, min_items = 1)]
     file: Vec<Vec<u8>>,
 }
 
@@ -333,6 +333,9 @@ pub async fn upload(axum::extract::State(api): State, Named(id): Named, request:
                     .await
                     .map_err(upload_problem)?;
                 uploaded.push(name);
+            }
+            if uploaded.is_empty() {
+                return Err(Problem::invalid("file", "file: there is no file in the form; send at least one"));
             }
         }
         _ => return Err(Problem::unsupported_media_type("multipart/form-data or application/x-tar")),

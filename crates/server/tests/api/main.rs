@@ -10,6 +10,7 @@ mod origin;
 mod refusals;
 mod sandboxes;
 mod schedule;
+mod schemathesis;
 mod status;
 mod steps;
 mod support;

@@ -15,14 +15,15 @@ const nameOf = (reference) => reference.split("/").pop();
 function typeOf(schema) {
   if (schema === undefined) return [];
   if (schema.$ref) return [element("a", { href: `#schema-${nameOf(schema.$ref)}` }, nameOf(schema.$ref))];
-  const choices = schema.properties ? undefined : (schema.oneOf ?? schema.anyOf);
+  // Whatever is not required may be null as well.
+  const choices = schema.properties ? undefined : (schema.oneOf ?? schema.anyOf)?.filter(({ type }) => type !== "null");
   if (choices) return choices.flatMap((choice, index) => [index ? " or " : "", ...typeOf(choice)]);
   if (schema.allOf) return schema.allOf.flatMap((part, index) => [index ? " and " : "", ...typeOf(part)]);
   if (schema.enum) return [schema.enum.join(", ")];
-  if (schema.type === "array") return ["list of ", ...typeOf(schema.items)];
+  if ([].concat(schema.type).includes("array")) return ["list of ", ...typeOf(schema.items)];
   if (schema.properties) return [`{${Object.keys(schema.properties).join(", ")}}`];
   if (typeof schema.additionalProperties === "object") return ["names to ", ...typeOf(schema.additionalProperties)];
-  return [[].concat(schema.type ?? "anything").join(" or ")];
+  return [[].concat(schema.type ?? "anything").filter((type) => type !== "null").join(" or ")];
 }
 
 function bounds(schema) {
@@ -47,18 +48,12 @@ function properties(schema) {
   return tables.length ? tables : [element("p", {}, [...typeOf(schema), ...bounds(schema)])];
 }
 
-// A body to begin with: the document's example, or the required fields.
-function example(media) {
-  if (media?.example !== undefined) return media.example;
-  return {};
-}
-
 function curl(method, path, operation) {
   const words = ["curl"];
   if (method !== "get") words.push("-X", method.toUpperCase());
   const content = operation.requestBody?.content ?? {};
   if (content["application/json"]) {
-    words.push("-H 'Content-Type: application/json'", `-d '${JSON.stringify(example(content["application/json"])).replaceAll("'", "'\\''")}'`);
+    words.push("-H 'Content-Type: application/json'", `-d '${JSON.stringify(content["application/json"].example ?? {}).replaceAll("'", "'\\''")}'`);
   } else if (content["multipart/form-data"]) words.push("-F file=@FILE");
   else if (Object.keys(content).length) words.push("--data-binary @FILE");
   return [...words, `'${location.origin}${path.replace(/\{(\w+)\}/g, (_, name) => name.toUpperCase())}'`].join(" ");
