@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::SandboxError;
 use crate::local::{ConnectionLog, LocalRuntime, Prepared, Sandbox, SandboxSpec};
 
-/// Dropping it ends the sandboxes in it.
+/// Dropping it ends the sandboxes in it; [`Pool::close`] waits for their end.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -50,6 +50,19 @@ impl Pool {
             }
         }
         runtime.launch(spec, log).await
+    }
+
+    /// Ends the sandboxes in it, and returns when nothing of them is left. It is not filled again.
+    pub async fn close(&self) {
+        self.refill.abort();
+        let waiting: Vec<Prepared> = self.shared.lock().drain(..).collect();
+        let ending = waiting.into_iter().map(|prepared| {
+            let runtime = self.shared.runtime.clone();
+            tokio::spawn(async move { prepared.discard(&runtime).await })
+        });
+        for ended in ending.collect::<Vec<_>>() {
+            let _ = ended.await;
+        }
     }
 
     pub fn ready(&self) -> usize {

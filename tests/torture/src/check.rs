@@ -227,7 +227,12 @@ fn check_ranges(events: &[Value], log: &str, wrong: &mut Vec<String>) {
                 end = number("log_from");
             }
             "output" => {
-                let shown: String = event["excerpt"].as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect();
+                let shown: String = event["excerpt"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|part| part["text"].as_str())
+                    .collect();
                 let range = number("log_from") as usize..number("log_to") as usize;
                 if number("log_from") != end || log.get(range).is_none_or(|text| !text.starts_with(&shown)) {
                     wrong.push(format!("the log does not have what {event} says"));

@@ -124,7 +124,7 @@ async fn wait_for_a_bad_moment(load: &Load, random: &mut Random) {
         let _ = tokio::time::timeout(LIFE_MAX, load.happened.notified()).await;
         tokio::time::sleep(random.moment(Duration::from_millis(20))).await;
     } else {
-        tokio::time::sleep(random.moment(LIFE_MAX)).await;
+        tokio::time::sleep(Duration::from_millis(random.between(0, LIFE_MAX.as_millis() as u64))).await;
     }
 }
 

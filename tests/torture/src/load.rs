@@ -16,6 +16,8 @@ use crate::check::{Ended, Facts};
 use crate::plan::Plan;
 use crate::random::Random;
 
+/// How long somebody waits for a sandbox to be there; then it is looked for.
+const SANDBOX_PATIENCE: Duration = Duration::from_secs(10);
 /// Until an interactive sandbox that nobody ended ends itself.
 const SANDBOX_TTL: &str = "5m";
 
@@ -36,6 +38,8 @@ pub struct Ledger {
     pub open: Vec<String>,
     /// Ended and not deleted.
     pub kept: Vec<(String, Plan)>,
+    /// Those of them that have a workspace to start from.
+    pub parents: Vec<(String, Plan)>,
     pub deleted: Vec<String>,
     pub counts: Counts,
     pub facts: Facts,
@@ -77,7 +81,7 @@ impl Load {
                 0 => self.job(Plan::long(name), &mut random).await,
                 1 => self.sandbox(&name, &mut random).await,
                 _ => {
-                    let parent = random.one_in(6).then(|| random.pick(&self.ledger().kept).cloned()).flatten();
+                    let parent = random.one_in(6).then(|| random.pick(&self.ledger().parents).cloned()).flatten();
                     self.job(Plan::random(&mut random, name, parent), &mut random).await
                 }
             };
@@ -112,6 +116,9 @@ impl Load {
             ledger.wrong.extend(wrong);
             ledger.open.retain(|open| *open != id);
             if !plan.is_deleted {
+                if seen.iter().any(|event| event["type"] == "started") {
+                    ledger.parents.push((id.clone(), plan.clone()));
+                }
                 ledger.kept.push((id, plan));
                 return Ok(());
             }
@@ -173,19 +180,15 @@ impl Load {
     /// A sandbox used by hand: some commands, then its end.
     async fn sandbox(&self, name: &str, random: &mut Random) -> Result<()> {
         let body = json!({ "ttl": SANDBOX_TTL, "labels": { "name": name } });
-        let answer = self.api.ask(Method::POST, "/sandboxes", |request| request.json(&body)).await?;
-        let id = match answer.status {
-            StatusCode::CREATED | StatusCode::ACCEPTED => answer.json()?["job_id"].as_str().map(str::to_owned),
-            // Its guest was killed while it started.
-            StatusCode::SERVICE_UNAVAILABLE => return Ok(()),
-            status => bail!("a sandbox was answered with {status}: {}", answer.text),
-        };
-        // A request whose answer was lost has left a sandbox as well.
+        // There is no key to send it again under: it is sent once, and looked for.
+        self.api.hang_up("/sandboxes", SANDBOX_PATIENCE, |request| request.json(&body)).await;
         let list = self.api.get(&format!("/jobs?label=name={name}")).await?.json()?;
-        let ids: Vec<String> = list["jobs"].as_array().into_iter().flatten().filter_map(|job| job["job_id"].as_str().map(str::to_owned)).collect();
-        if !ids.iter().any(|listed| Some(listed) == id.as_ref()) {
-            bail!("the sandbox {id:?} is not among {ids:?}");
-        }
+        let ids: Vec<String> = list["jobs"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|job| job["job_id"].as_str().map(str::to_owned))
+            .collect();
         self.ledger().counts.sandboxes += ids.len() as u64;
         for id in ids {
             self.ledger().open.push(id.clone());
@@ -227,7 +230,8 @@ impl Load {
         let lost = count("sandbox_lost");
         let ended = events.iter().find(|event| event["type"] == "ended").cloned().unwrap_or_default();
         let expected = if lost > 0 { "failed" } else { "completed" };
-        let is_right = ended["state"] == expected || lost > 0 && ended["state"] == "completed" || ended["state"] == "cancelled";
+        let is_right =
+            ended["state"] == expected || lost > 0 && ended["state"] == "completed" || ended["state"] == "cancelled";
         if !(1..).zip(events).all(|(seq, event)| event["seq"] == seq) || !is_right || count("sandbox_started") > 1 {
             let told: Vec<_> = events.iter().map(Value::to_string).collect();
             ledger.wrong.push(format!("the sandbox {id} should have {expected}:\n  {}", told.join("\n  ")));

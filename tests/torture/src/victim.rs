@@ -102,9 +102,8 @@ pub fn guests(data: &Path) -> Vec<Pid> {
         let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
         open.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file.starts_with(&sandboxes))
     };
-    let is_guest = |process: &Path| {
-        fs::read(process.join("cmdline")).is_ok_and(|command| command.starts_with(b"cofferdam-guest"))
-    };
+    let is_guest =
+        |process: &Path| fs::read(process.join("cmdline")).is_ok_and(|command| command.starts_with(b"cofferdam-guest"));
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
     processes
         .filter(|process| is_guest(process) && holds_ours(process))

@@ -40,6 +40,24 @@ pub enum PrepareError {
     File(#[from] FileError),
 }
 
+impl PrepareError {
+    /// What can be tried again when there is space.
+    pub fn is_no_space(&self) -> bool {
+        let is_full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
+        match self {
+            Self::Io(error) => is_full(error),
+            Self::File(FileError::NoSpace { .. }) | Self::Copy(ArtifactError::File(FileError::NoSpace { .. })) => true,
+            Self::File(FileError::Io { source, .. }) => is_full(source),
+            Self::Copy(
+                ArtifactError::File(FileError::Io { source, .. })
+                | ArtifactError::Content { source, .. }
+                | ArtifactError::Output(source),
+            ) => is_full(source),
+            _ => false,
+        }
+    }
+}
+
 impl JobDirectory {
     pub fn new(data: &DataDirectory, id: &JobId) -> Self {
         Self { root: data.task(id) }
@@ -69,17 +87,18 @@ impl JobDirectory {
     /// again after a crash at any point. Blocks.
     pub fn prepare(&self, data: &DataDirectory, id: &JobId, spec: &JobSpec) -> Result<(), PrepareError> {
         make(&self.root)?;
+        let uploaded = incoming(data, id);
         if self.workspace().is_dir() {
+            // Copied by a server that did not get to remove it.
+            let _ = fs::remove_dir_all(uploaded);
             return Ok(());
         }
         let limits = CopyLimits { bytes: spec.limits.workspace_bytes, ..CopyLimits::default() };
         if !self.input().is_dir() {
-            let uploaded = incoming(data, id);
             let source = spec.parent.as_ref().map(|parent| (parent, Self::new(data, parent).workspace()));
             if let Some((parent, source)) = source {
                 let source = Workspace::open(&source).map_err(|_| PrepareError::ParentGone(parent.clone()))?;
                 self.copy(&source, "input", limits, uploaded.is_dir().then_some(uploaded.as_path()))?;
-                let _ = fs::remove_dir_all(uploaded);
             } else if spec.has_input {
                 match fs::rename(&uploaded, self.input()) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(PrepareError::InputGone),
@@ -87,6 +106,7 @@ impl JobDirectory {
                 }
             }
         }
+        let _ = fs::remove_dir_all(uploaded);
         if self.input().is_dir() {
             self.copy(&Workspace::open(&self.input())?, "workspace", limits, None)
         } else {
@@ -104,17 +124,31 @@ impl JobDirectory {
     ) -> Result<(), PrepareError> {
         let unfinished_name = format!(".{name}");
         let unfinished = self.root.join(&unfinished_name);
-        if unfinished.exists() {
+        let remove = || -> Result<(), PrepareError> {
             let path = RelativePath::parse(unfinished_name.as_bytes())?;
-            Workspace::open(&self.root)?.remove(&path, true)?;
+            Ok(Workspace::open(&self.root)?.remove(&path, true)?)
+        };
+        if unfinished.exists() {
+            remove()?;
         }
-        make(&unfinished)?;
-        let target = Workspace::open(&unfinished)?;
-        copy_tree(source, &target, limits)?;
-        if let Some(over) = over {
-            copy_tree(&Workspace::open(over)?, &target, limits)?;
+        let copied = || -> Result<(), PrepareError> {
+            make(&unfinished)?;
+            let target = Workspace::open(&unfinished)?;
+            copy_tree(source, &target, limits)?;
+            if let Some(over) = over {
+                copy_tree(&Workspace::open(over)?, &target, limits)?;
+            }
+            Ok(fs::rename(&unfinished, self.root.join(name))?)
+        };
+        copied().inspect_err(|_| drop(remove()))
+    }
+
+    /// Input that a job did not come to use stays with it, so that it can be repeated.
+    pub fn adopt_input(&self, data: &DataDirectory, id: &JobId) -> io::Result<()> {
+        let uploaded = incoming(data, id);
+        if uploaded.is_dir() && !self.input().exists() {
+            fs::rename(uploaded, self.input())?;
         }
-        fs::rename(unfinished, self.root.join(name))?;
         Ok(())
     }
 }
