@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_artifacts::ArtifactError;
 use cofferdam_artifacts::copy::{CopyLimits, copy_tree};
-use cofferdam_linux::files::{FileError, RelativePath, Workspace};
+use cofferdam_linux::files::{Content, FileError, RelativePath, Workspace};
+use cofferdam_protocol::files::FileKind;
 use cofferdam_protocol::job::{JobId, JobSpec};
 
 use crate::data::DataDirectory;
@@ -36,6 +37,8 @@ pub enum PrepareError {
     Copy(#[from] ArtifactError),
     #[error("its directory could not be made: {0}")]
     Io(#[from] io::Error),
+    #[error("its log could not be opened: {0}")]
+    Log(io::Error),
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -45,7 +48,7 @@ impl PrepareError {
     pub fn is_no_space(&self) -> bool {
         let is_full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
         match self {
-            Self::Io(error) => is_full(error),
+            Self::Io(error) | Self::Log(error) => is_full(error),
             Self::File(FileError::NoSpace { .. }) | Self::Copy(ArtifactError::File(FileError::NoSpace { .. })) => true,
             Self::File(FileError::Io { source, .. }) => is_full(source),
             Self::Copy(
@@ -136,7 +139,9 @@ impl JobDirectory {
             let target = Workspace::open(&unfinished)?;
             copy_tree(source, &target, limits)?;
             if let Some(over) = over {
-                copy_tree(&Workspace::open(over)?, &target, limits)?;
+                let over = Workspace::open(over)?;
+                make_way(&over, &target, limits)?;
+                copy_tree(&over, &target, limits)?;
             }
             Ok(fs::rename(&unfinished, self.root.join(name))?)
         };
@@ -151,6 +156,20 @@ impl JobDirectory {
         }
         Ok(())
     }
+}
+
+/// Removes what is in the way of a copy: only directories are shared.
+fn make_way(over: &Workspace, target: &Workspace, limits: CopyLimits) -> Result<(), PrepareError> {
+    let mut walk = over.sorted_walk(limits.entries)?;
+    while let Some(found) = walk.next_entry()? {
+        match target.stat(&found.path, false) {
+            Ok(there) if there.kind == FileKind::Directory && matches!(found.content, Content::Directory) => {}
+            Ok(_) => target.remove(&found.path, true)?,
+            Err(FileError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Where a job's input files wait for its start.

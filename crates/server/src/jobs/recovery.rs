@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use cofferdam_linux::files::{RelativePath, Workspace, percent_decode};
@@ -41,9 +42,10 @@ pub async fn recover(jobs: &Arc<Inner>, found: Vec<String>) -> Result<(), StoreE
     // Started for a job and never named in the store, or of a job that has ended, or of the other server's pool.
     for id in found.into_iter().filter(|id| !wanted.contains(id)) {
         let runtime = jobs.runtime.clone();
-        tokio::spawn(async move { runtime.discard(&id).await });
+        jobs.runs.spawn(async move { runtime.discard(&id).await });
     }
-    tokio::spawn(tidy(jobs.clone()));
+    // Listed before there are requests: what is uploaded from now on is not touched.
+    tokio::spawn(tidy(jobs.clone(), names_in(&jobs.data.incoming())));
     Ok(())
 }
 
@@ -101,8 +103,8 @@ async fn attach(jobs: &Arc<Inner>, live: &Live, job: &Job, spec: &JobSpec) -> Op
 }
 
 /// Everything that can be late: uploads that belong to no job, jobs to be removed, files that are behind the store.
-async fn tidy(jobs: Arc<Inner>) {
-    for name in names_in(&jobs) {
+async fn tidy(jobs: Arc<Inner>, uploads: Vec<String>) {
+    for name in uploads {
         let is_wanted = match JobId::try_from(name.clone()) {
             // Input of a job waits here until the job starts; of one that never will it is taken along by the mirror.
             Ok(id) => jobs.store.job(&id).await.is_ok_and(|job| !job.is_mirrored),
@@ -129,12 +131,9 @@ async fn tidy(jobs: Arc<Inner>) {
     }
 }
 
-/// What lies in `incoming` from before this server started; what is being uploaded now has a newer name.
-fn names_in(jobs: &Inner) -> Vec<String> {
-    let started = jobs.ids.next();
-    let entries = fs::read_dir(jobs.data.incoming()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| name.as_str() < started.as_str()).collect()
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// A write through the API or by a step that a crash has interrupted leaves its temporary file.

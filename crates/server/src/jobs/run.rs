@@ -14,7 +14,7 @@ use cofferdam_protocol::exec::ExecId;
 use cofferdam_protocol::job::{JobId, JobSpec, JobState, Work};
 use cofferdam_sandbox::SandboxError;
 use cofferdam_sandbox::client::Client;
-use cofferdam_sandbox::local::{Sandbox, SandboxSpec, Workspace as SandboxWorkspace};
+use cofferdam_sandbox::local::{ConnectionLog, Sandbox, SandboxSpec, Workspace as SandboxWorkspace};
 use cofferdam_store::{Job, JobChange, Lease, StoreError};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -27,6 +27,8 @@ use crate::clock::now_ms;
 
 /// How long to wait before trying again what a full disk has refused.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// How often a sandbox that ends while it starts is replaced by another.
+const LAUNCHES_MAX: u32 = 3;
 /// How often a sandbox in which nothing runs is looked at.
 const INTERACTIVE_CHECK: Duration = Duration::from_secs(2);
 
@@ -161,7 +163,8 @@ async fn open(
         let (data, id_, spec, directory) = (jobs.data.clone(), id.clone(), spec.clone(), directory.clone());
         let opened = tokio::task::spawn_blocking(move || -> Result<_, PrepareError> {
             directory.prepare(&data, &id_, &spec)?;
-            Ok((Workspace::open(&directory.workspace())?, Log::open(&directory.log(), log_end)?))
+            let log = Log::open(&directory.log(), log_end).map_err(PrepareError::Log)?;
+            Ok((Workspace::open(&directory.workspace())?, log))
         });
         match opened.await {
             Ok(Ok(opened)) => return Ok(opened),
@@ -373,14 +376,13 @@ impl Run {
             network: self.spec.network.clone(),
         };
         let log = connections::log(&self.jobs, &self.id, &self.spec, &self.directory);
+        let mut launches = 0;
         let sandbox = loop {
-            let launched = async {
-                let sandbox = self.jobs.pool.take(&spec, log.clone()).await?;
-                sandbox.client().renew_lease(self.jobs.settings.sandbox_lease_ms).await?;
-                Ok::<Sandbox, SandboxError>(sandbox)
-            };
-            match launched.await {
+            launches += 1;
+            match self.launch(&spec, log.clone()).await {
                 Ok(sandbox) => break sandbox,
+                // Killed before anything ran in it.
+                Err(SandboxError::Vanished | SandboxError::Connection(_)) if launches < LAUNCHES_MAX => {}
                 Err(error @ SandboxError::NoSpace { .. }) => {
                     warn!(job = %self.id, "its sandbox cannot be started, trying again: {error}");
                     self.jobs.pause().await?;
@@ -397,6 +399,17 @@ impl Run {
         let client = sandbox.client().clone();
         *self.live.sandbox.write().await = Some(sandbox);
         Ok(client)
+    }
+
+    async fn launch(&self, spec: &SandboxSpec, log: Option<ConnectionLog>) -> Result<Sandbox, SandboxError> {
+        let sandbox = self.jobs.pool.take(spec, log).await?;
+        match sandbox.client().renew_lease(self.jobs.settings.sandbox_lease_ms).await {
+            Ok(()) => Ok(sandbox),
+            Err(error) => {
+                let _ = sandbox.destroy().await;
+                Err(error)
+            }
+        }
     }
 
     /// What became of the sandbox that it had under an earlier server, once that matters.
