@@ -103,6 +103,9 @@ impl Load {
         let (seen, was_cancelled) = tokio::join!(follow, cancel);
         let (seen, was_cancelled) = (seen?, was_cancelled?);
         let mut wrong = Vec::new();
+        if random.one_in(6) && seen.iter().any(|event| event["type"] == "started") {
+            self.write_afterwards(&id).await?;
+        }
         let facts = Ended { id: &id, plan: &plan, seen: &seen, was_cancelled }.check(&self.api, &mut wrong).await?;
         {
             let mut ledger = self.ledger();
@@ -160,6 +163,17 @@ impl Load {
             StatusCode::CONFLICT => Ok(answer.unanswered > 0),
             status => bail!("cancelling {id} was answered with {status}: {}", answer.text),
         }
+    }
+
+    /// A file changed through the API after the job's end, which its files have to tell as well.
+    async fn write_afterwards(&self, id: &str) -> Result<()> {
+        let path = format!("/jobs/{id}/files/afterwards.txt");
+        let answer = self.api.ask(Method::PUT, &path, |request| request.body("afterwards")).await?;
+        self.happened.notify_waiters();
+        if !answer.status.is_success() {
+            bail!("writing {path} was answered with {}: {}", answer.status, answer.text);
+        }
+        Ok(())
     }
 
     async fn delete(&self, id: &str) -> Result<()> {

@@ -151,7 +151,7 @@ impl Scribe {
             directory.adopt_input(&self.data, &job.id)?;
             write_whole(&root.join("memory.json"), &pretty(&self.memory(job, &spec)?)?)?;
             if !job.is_mirrored {
-                match self.runtime.block_on(self.store.set_mirrored(&job.id)) {
+                match self.runtime.block_on(self.store.set_mirrored(&job.id, job.last_seq)) {
                     Err(StoreError::NotFound(_)) | Ok(()) => {}
                     Err(error) => return Err(error.into()),
                 }
