@@ -187,11 +187,14 @@ pub async fn retry(axum::extract::State(api): State, base: Base, Named(id): Name
     let (input, uploaded) = (api.directory(&id).input(), incoming(&api.jobs.inner().data, &id));
     if input.is_dir() {
         staging.copy(input).await?;
-        // It is part of the input now, and may be gone by itself.
-        spec.parent = None;
+        // It is part of the input now, and may be gone by itself; of a job that never started it is not.
+        spec.parent = spec.parent.filter(|_| job.started_ms.is_none());
     } else if uploaded.is_dir() {
         // It was cancelled before it started.
         staging.copy(uploaded).await?;
+    } else if spec.has_input {
+        let detail = format!("the input of the job {id} is not there any more; send it as a new job");
+        return Err(Problem::conflict(detail));
     }
     spec.retry_of = Some(id);
     let job = schedule::accept(&api, new_id, spec, Vec::new(), staging, None).await?;

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::{Json, RequestExt};
 use cofferdam_protocol::job::{JobId, JobSpec};
-use cofferdam_store::Idempotency;
+use cofferdam_store::{Created, Idempotency};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
@@ -137,16 +137,21 @@ pub async fn accept(
             );
             return Err(Problem::conflict(detail).field("parent"));
         }
+        if !api.directory(parent).workspace().is_dir() {
+            let detail = format!("parent: the job {parent} has no workspace: it ended before it had one");
+            return Err(Problem::conflict(detail).field("parent"));
+        }
     }
     for file in files {
         staging.write(file).await?;
     }
     spec.has_input = staging.is_used();
-    let created = api.jobs.submit(Submission { id, spec, idempotency }).await?;
-    if created.is_new {
-        staging.keep();
-    }
-    Ok(created.job)
+    let keep = move |created: &Created| {
+        if created.is_new {
+            staging.keep();
+        }
+    };
+    Ok(api.jobs.submit(Submission { id, spec, idempotency }, keep).await?.job)
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {

@@ -39,8 +39,28 @@ pub enum PrepareError {
     Copy(#[from] ArtifactError),
     #[error("its directory could not be made: {0}")]
     Io(#[from] io::Error),
+    #[error("its log could not be opened: {0}")]
+    Log(io::Error),
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl PrepareError {
+    /// What can be tried again when there is space.
+    pub fn is_no_space(&self) -> bool {
+        let is_full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
+        match self {
+            Self::Io(error) | Self::Log(error) => is_full(error),
+            Self::File(FileError::NoSpace { .. }) | Self::Copy(ArtifactError::File(FileError::NoSpace { .. })) => true,
+            Self::File(FileError::Io { source, .. }) => is_full(source),
+            Self::Copy(
+                ArtifactError::File(FileError::Io { source, .. })
+                | ArtifactError::Content { source, .. }
+                | ArtifactError::Output(source),
+            ) => is_full(source),
+            _ => false,
+        }
+    }
 }
 
 impl JobDirectory {
@@ -72,17 +92,18 @@ impl JobDirectory {
     /// again after a crash at any point. Blocks.
     pub fn prepare(&self, data: &DataDirectory, id: &JobId, spec: &JobSpec) -> Result<(), PrepareError> {
         make(&self.root)?;
+        let uploaded = incoming(data, id);
         if self.workspace().is_dir() {
+            // Copied by a server that did not get to remove it.
+            let _ = fs::remove_dir_all(uploaded);
             return Ok(());
         }
         let limits = CopyLimits { bytes: spec.limits.workspace_bytes, ..CopyLimits::default() };
         if !self.input().is_dir() {
-            let uploaded = incoming(data, id);
             let source = spec.parent.as_ref().map(|parent| (parent, Self::new(data, parent).workspace()));
             if let Some((parent, source)) = source {
                 let source = Workspace::open(&source).map_err(|_| PrepareError::ParentGone(parent.clone()))?;
                 self.copy(&source, "input", limits, uploaded.is_dir().then_some(uploaded.as_path()))?;
-                let _ = fs::remove_dir_all(uploaded);
             } else if spec.has_input {
                 match fs::rename(&uploaded, self.input()) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(PrepareError::InputGone),
@@ -90,6 +111,7 @@ impl JobDirectory {
                 }
             }
         }
+        let _ = fs::remove_dir_all(uploaded);
         if self.input().is_dir() {
             self.copy(&Workspace::open(&self.input())?, "workspace", limits, None)
         } else {
@@ -107,32 +129,46 @@ impl JobDirectory {
     ) -> Result<(), PrepareError> {
         let unfinished_name = format!(".{name}");
         let unfinished = self.root.join(&unfinished_name);
-        if unfinished.exists() {
+        let remove = || -> Result<(), PrepareError> {
             let path = RelativePath::parse(unfinished_name.as_bytes())?;
-            Workspace::open(&self.root)?.remove(&path, true)?;
+            Ok(Workspace::open(&self.root)?.remove(&path, true)?)
+        };
+        if unfinished.exists() {
+            remove()?;
         }
-        make(&unfinished)?;
-        let target = Workspace::open(&unfinished)?;
-        copy_tree(source, &target, limits)?;
-        if let Some(over) = over {
-            let over = Workspace::open(over)?;
-            make_room(&over, &target)?;
-            copy_tree(&over, &target, limits)?;
+        let copied = || -> Result<(), PrepareError> {
+            make(&unfinished)?;
+            let target = Workspace::open(&unfinished)?;
+            copy_tree(source, &target, limits)?;
+            if let Some(over) = over {
+                let over = Workspace::open(over)?;
+                make_way(&over, &target, limits)?;
+                copy_tree(&over, &target, limits)?;
+            }
+            Ok(fs::rename(&unfinished, self.root.join(name))?)
+        };
+        copied().inspect_err(|_| drop(remove()))
+    }
+
+    /// Input that a job did not come to use stays with it, so that it can be repeated.
+    pub fn adopt_input(&self, data: &DataDirectory, id: &JobId) -> io::Result<()> {
+        let uploaded = incoming(data, id);
+        if uploaded.is_dir() && !self.input().exists() {
+            fs::rename(uploaded, self.input())?;
         }
-        fs::rename(unfinished, self.root.join(name))?;
         Ok(())
     }
 }
 
-/// Removes what stands where something else is to be copied; directories become one.
-fn make_room(over: &Workspace, target: &Workspace) -> Result<(), PrepareError> {
-    let mut walk = over.sorted_walk(CopyLimits::default().entries)?;
+/// Removes what is in the way of a copy: only directories are shared.
+fn make_way(over: &Workspace, target: &Workspace, limits: CopyLimits) -> Result<(), PrepareError> {
+    let mut walk = over.sorted_walk(limits.entries)?;
     while let Some(found) = walk.next_entry()? {
-        let is_directory = matches!(found.content, Content::Directory);
         match target.stat(&found.path, false) {
-            Ok(stat) if is_directory && stat.kind == FileKind::Directory => {}
+            Ok(there) if there.kind == FileKind::Directory && matches!(found.content, Content::Directory) => {}
             Ok(_) => target.remove(&found.path, true)?,
-            Err(_) => {}
+            Err(FileError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())

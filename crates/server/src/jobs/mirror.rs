@@ -119,7 +119,10 @@ pub fn start(
                 Task::Write(job) => scribe.write(&job),
                 Task::Remove => scribe.remove(&id),
             };
-            if let Err(error) = done {
+            // Deleted in the meantime: its removal follows.
+            if let Err(error) = done
+                && !matches!(error, ScribeError::Store(StoreError::NotFound(_)))
+            {
                 warn!(job = %id, "its files cannot be brought up to date: {error}");
             }
         }
@@ -156,9 +159,10 @@ impl Scribe {
         }
         write_whole(&root.join("status.json"), &pretty(&JobView::new(job, None, &self.url, &self.data))?)?;
         if let Some(spec) = spec.filter(|_| job.state.is_final()) {
+            directory.adopt_input(&self.data, &job.id)?;
             write_whole(&root.join("memory.json"), &pretty(&self.memory(job, &spec)?)?)?;
             if !job.is_mirrored {
-                match self.runtime.block_on(self.store.set_mirrored(&job.id)) {
+                match self.runtime.block_on(self.store.set_mirrored(&job.id, job.last_seq)) {
                     Err(StoreError::NotFound(_)) | Ok(()) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -196,7 +200,11 @@ impl Scribe {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(self.runtime.block_on(self.store.purge(id))?)
+        match self.runtime.block_on(self.store.purge(id)) {
+            // It was purged before, and its directory made again by whoever did not know it yet.
+            Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

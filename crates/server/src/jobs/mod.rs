@@ -132,7 +132,7 @@ impl Jobs {
     pub async fn start(parts: Parts) -> Result<Self, StoreError> {
         let Parts { store, data, settings, metrics, observer, runtime, scheduler, url } = parts;
         let mirroring = mirror::start(observer.mirror.clone(), store.clone(), data.clone(), url);
-        // Before this server makes any of its own.
+        // Before there is a pool, whose sandboxes would be among them.
         let found = runtime.leased();
         // With no jobs to start there is nothing to keep ready.
         let pool_size = if settings.jobs_max == Some(0) { 0 } else { settings.pool };
@@ -170,8 +170,22 @@ impl Jobs {
         self.0.ids.next()
     }
 
-    /// Takes a job in; returns when it is durable.
-    pub async fn submit(&self, submission: Submission) -> Result<Created, StoreError> {
+    /// Takes a job in; returns when it is durable. `accepted` is told first, whether or not somebody still waits.
+    pub async fn submit(
+        &self,
+        submission: Submission,
+        accepted: impl FnOnce(&Created) + Send + 'static,
+    ) -> Result<Created, StoreError> {
+        let jobs = self.clone();
+        whole(async move {
+            let created = jobs.take_in(submission).await?;
+            accepted(&created);
+            Ok(created)
+        })
+        .await
+    }
+
+    async fn take_in(&self, submission: Submission) -> Result<Created, StoreError> {
         let Submission { id, spec, idempotency } = submission;
         let (kind, title) = match &spec.work {
             Work::Steps(steps) => ("steps", steps.first().map_or("", |step| step.tool.text())),
@@ -205,21 +219,29 @@ impl Jobs {
     }
 
     pub async fn cancel(&self, id: &JobId) -> Result<Job, StoreError> {
-        let job = self.0.store.cancel(id, now_ms(), "cancelled by request").await?;
-        if self.0.scheduler().remove(id) {
-            self.0.wake.notify_one();
-        }
-        if let Some(live) = self.live(id) {
-            live.cancel.cancel();
-        }
-        Ok(job)
+        let (jobs, id) = (self.clone(), id.clone());
+        whole(async move {
+            let job = jobs.0.store.cancel(&id, now_ms(), "cancelled by request").await?;
+            if jobs.0.scheduler().remove(&id) {
+                jobs.0.wake.notify_one();
+            }
+            if let Some(live) = jobs.live(&id) {
+                live.cancel.cancel();
+            }
+            Ok(job)
+        })
+        .await
     }
 
     /// Forgets a job that has ended, with its directory.
     pub async fn delete(&self, id: &JobId) -> Result<(), StoreError> {
-        self.0.store.delete(id).await?;
-        self.0.mirror.remove(id);
-        Ok(())
+        let (jobs, id) = (self.clone(), id.clone());
+        whole(async move {
+            jobs.0.store.delete(&id).await?;
+            jobs.0.mirror.remove(&id);
+            Ok(())
+        })
+        .await
     }
 
     pub fn queue_position(&self, job: &Job) -> Option<usize> {
@@ -254,12 +276,20 @@ impl Jobs {
             self.0.detach.cancel();
             self.0.runs.wait().await;
         }
+        self.0.pool.close().await;
         self.0.mirror.close();
         let mirroring = self.0.mirroring.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mirroring) = mirroring {
             let _ = tokio::task::spawn_blocking(move || mirroring.join()).await;
         }
     }
+}
+
+/// Does what must not be left half done when a client hangs up: a change in the store, and what follows from it.
+async fn whole<T: Send + 'static>(
+    work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, StoreError> {
+    tokio::spawn(work).await.unwrap_or(Err(StoreError::Closed))
 }
 
 impl Inner {
@@ -291,12 +321,12 @@ impl Inner {
     fn hold<F: Future<Output = ()> + Send + 'static>(self: &Arc<Self>, id: JobId, work: impl FnOnce(Arc<Live>) -> F) {
         let live = Arc::new(Live::default());
         self.live().insert(id.clone(), live.clone());
-        let (inner, work) = (self.clone(), work(live));
+        let (inner, work) = (self.clone(), work(live.clone()));
         self.runs.spawn(async move {
             // In a task of its own: a bug in the work must not cost the room it was given.
             if let Err(error) = tokio::spawn(work).await {
                 warn!(job = %id, "the job's task has ended abruptly: {error}");
-                run::fail_abandoned(&inner, &id).await;
+                run::fail_abandoned(&inner, &live, &id).await;
             }
             inner.live().remove(&id);
             inner.scheduler().finished(&id);

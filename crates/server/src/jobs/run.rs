@@ -11,14 +11,15 @@ use std::time::Duration;
 use cofferdam_linux::files::Workspace;
 use cofferdam_protocol::event::EventBody;
 use cofferdam_protocol::exec::ExecId;
-use cofferdam_protocol::job::{JobId, JobSpec, JobState, WhenLost, Work};
+use cofferdam_protocol::job::{JobId, JobSpec, JobState, Work};
+use cofferdam_sandbox::SandboxError;
 use cofferdam_sandbox::client::Client;
-use cofferdam_sandbox::local::{Sandbox, SandboxSpec, Workspace as SandboxWorkspace};
+use cofferdam_sandbox::local::{ConnectionLog, Sandbox, SandboxSpec, Workspace as SandboxWorkspace};
 use cofferdam_store::{Job, JobChange, Lease, StoreError};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::directory::JobDirectory;
+use super::directory::{JobDirectory, PrepareError};
 use super::log::{Log, trailer};
 use super::progress::{Progress, StepProgress};
 use super::{Inner, Live, connections};
@@ -26,6 +27,8 @@ use crate::clock::now_ms;
 
 /// How long to wait before trying again what a full disk has refused.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// How often a sandbox that ends while it starts is replaced by another.
+const LAUNCHES_MAX: u32 = 3;
 /// How often a sandbox in which nothing runs is looked at.
 const INTERACTIVE_CHECK: Duration = Duration::from_secs(2);
 
@@ -63,73 +66,71 @@ pub struct Run {
     forgiven: u32,
     /// A command whose result the guest may forget once it is recorded.
     pub(super) unforgotten: Option<ExecId>,
+    /// Not told yet: a job that had done everything does not miss it.
+    lost: Option<LostSandbox>,
+}
+
+/// Where a run begins.
+#[derive(Debug, Default)]
+struct Beginning {
+    /// None until the job is ours.
+    generation: Option<u64>,
+    started_ms: u64,
+    progress: Progress,
+    lost: Option<LostSandbox>,
+    /// Why the job was about to end when its server did.
+    reason: Option<String>,
+}
+
+/// The sandbox that a job was in under an earlier server, and that is gone.
+#[derive(Debug)]
+pub struct LostSandbox {
+    pub id: String,
+    pub reason: String,
 }
 
 /// Carries out a job that waits.
 pub async fn start(jobs: Arc<Inner>, live: Arc<Live>, id: JobId) {
-    let spec = match jobs.store.spec(&id).await {
-        Ok(spec) => Arc::new(spec),
-        Err(StoreError::NotFound(_)) => return,
-        Err(error) => return warn!(job = %id, "the job cannot be read: {error}"),
-    };
-    let directory = JobDirectory::new(&jobs.data, &id);
+    let Ok(spec) = insist(&jobs, &id, || jobs.store.spec(&id)).await else { return };
+    let mut beginning = Beginning { started_ms: now_ms(), ..Beginning::default() };
     // Copying may take its time: the job is shown as running meanwhile.
-    let generation = match spec.has_input || spec.parent.is_some() {
-        true => match jobs.store.claim(&id, &jobs.lease(), Vec::new(), JobChange::default()).await {
-            Ok(job) => Some(job.generation),
-            Err(error) => return warn!(job = %id, "the job cannot be started: {error}"),
-        },
-        false => None,
-    };
-    go(jobs, live, id, spec, directory, generation, now_ms(), Progress::default(), None).await;
+    if spec.has_input || spec.parent.is_some() {
+        let Ok(generation) = claim(&jobs, &id).await else { return };
+        beginning.generation = Some(generation);
+    }
+    go(jobs, live, id, Arc::new(spec), beginning).await;
 }
 
 /// Goes on with a job of a server that is no more. `job` is ours already.
-pub async fn resume(jobs: Arc<Inner>, live: Arc<Live>, job: Job) {
-    let read =
-        async { Ok::<_, StoreError>((jobs.store.spec(&job.id).await?, Progress::read(&*jobs.store, &job.id).await?)) };
-    let (spec, progress) = match read.await {
-        Ok(read) => read,
-        Err(error) => return warn!(job = %job.id, "the job cannot be read: {error}"),
+pub async fn resume(jobs: Arc<Inner>, live: Arc<Live>, job: Job, spec: JobSpec, lost: Option<LostSandbox>) {
+    let Ok(progress) = insist(&jobs, &job.id, || Progress::read(&*jobs.store, &job.id)).await else { return };
+    let beginning = Beginning {
+        generation: Some(job.generation),
+        started_ms: job.started_ms.unwrap_or_else(now_ms),
+        progress,
+        lost,
+        reason: job.reason,
     };
-    let directory = JobDirectory::new(&jobs.data, &job.id);
-    let started_ms = job.started_ms.unwrap_or_else(now_ms);
-    let lost = match live.sandbox.read().await.is_none() {
-        true => job.sandbox,
-        false => None,
-    };
-    go(jobs, live, job.id, Arc::new(spec), directory, Some(job.generation), started_ms, progress, lost).await;
+    go(jobs, live, job.id, Arc::new(spec), beginning).await;
 }
 
-#[expect(clippy::too_many_arguments, reason = "the two beginnings differ in each of them")]
-async fn go(
-    jobs: Arc<Inner>,
-    live: Arc<Live>,
-    id: JobId,
-    spec: Arc<JobSpec>,
-    directory: JobDirectory,
-    generation: Option<u64>,
-    started_ms: u64,
-    progress: Progress,
-    lost_sandbox: Option<String>,
-) {
+async fn go(jobs: Arc<Inner>, live: Arc<Live>, id: JobId, spec: Arc<JobSpec>, beginning: Beginning) {
+    let Beginning { generation, started_ms, progress, lost, reason } = beginning;
     let remaining_ms = (started_ms + spec.timeout_ms).saturating_sub(now_ms());
     let deadline = Instant::now() + Duration::from_millis(remaining_ms);
-    let opened = {
-        let (jobs, id, spec, directory) = (jobs.clone(), id.clone(), spec.clone(), directory.clone());
-        let log_end = progress.log_end;
-        tokio::task::spawn_blocking(move || -> Result<_, super::directory::PrepareError> {
-            directory.prepare(&jobs.data, &id, &spec)?;
-            Ok((Workspace::open(&directory.workspace())?, Log::open(&directory.log(), log_end)?))
-        })
-        .await
+    let directory = JobDirectory::new(&jobs.data, &id);
+    let (workspace, log) = match open(&jobs, &live, &id, &spec, &directory, progress.log_end).await {
+        Ok(opened) => opened,
+        Err(Ending::Failed(reason)) => {
+            return end_unprepared(&jobs, &live, &id, generation, JobState::Failed, reason).await;
+        }
+        Err(Ending::Cancelled) => {
+            let reason = "cancelled by request".to_owned();
+            return end_unprepared(&jobs, &live, &id, generation, JobState::Cancelled, reason).await;
+        }
+        Err(_) => return,
     };
-    let (workspace, log) = match opened {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => return fail_unprepared(&jobs, &id, generation, &error.to_string()).await,
-        Err(error) => return fail_unprepared(&jobs, &id, generation, &error.to_string()).await,
-    };
-    let mut run = Run {
+    let run = Run {
         jobs,
         live,
         id,
@@ -144,34 +145,94 @@ async fn go(
         deadline,
         forgiven: progress.forgiven,
         unforgotten: None,
+        lost,
     };
-    if let Some(sandbox) = lost_sandbox {
-        let reason = "it was gone when the server was started again".to_owned();
-        run.pending.push(EventBody::SandboxLost { sandbox, reason });
-        run.change.sandbox = Some(None);
+    run.carry_out(progress.step, reason).await;
+}
+
+/// The job's directory, made ready. A disk that is full is waited for.
+async fn open(
+    jobs: &Arc<Inner>,
+    live: &Live,
+    id: &JobId,
+    spec: &Arc<JobSpec>,
+    directory: &JobDirectory,
+    log_end: u64,
+) -> Ongoing<(Workspace, Log)> {
+    loop {
+        let (data, id_, spec, directory) = (jobs.data.clone(), id.clone(), spec.clone(), directory.clone());
+        let opened = tokio::task::spawn_blocking(move || -> Result<_, PrepareError> {
+            directory.prepare(&data, &id_, &spec)?;
+            let log = Log::open(&directory.log(), log_end).map_err(PrepareError::Log)?;
+            Ok((Workspace::open(&directory.workspace())?, log))
+        });
+        match opened.await {
+            Ok(Ok(opened)) => return Ok(opened),
+            Ok(Err(error)) if error.is_no_space() => {
+                warn!(job = %id, "its directory cannot be made, trying again: {error}");
+                jobs.pause().await?;
+                if live.cancel.is_cancelled() {
+                    return Err(Ending::Cancelled);
+                }
+            }
+            Ok(Err(error)) => return Err(Ending::Failed(error.to_string())),
+            Err(error) => return Err(Ending::Failed(error.to_string())),
+        }
     }
-    run.carry_out(progress.step).await;
 }
 
 /// A job whose task has ended without ending the job: a bug, which must not leave it running for ever.
-pub async fn fail_abandoned(jobs: &Inner, id: &JobId) {
+pub async fn fail_abandoned(jobs: &Inner, live: &Live, id: &JobId) {
     let Ok(job) = jobs.store.job(id).await else { return };
     if !job.state.is_final() {
         let generation = (job.state == JobState::Running).then_some(job.generation);
-        fail_unprepared(jobs, id, generation, "the server failed while it carried the job out; its log says why").await;
+        let reason = "the server failed while it carried the job out; its log says why".to_owned();
+        end_unprepared(jobs, live, id, generation, JobState::Failed, reason).await;
     }
 }
 
 /// A job that has no directory to work in.
-async fn fail_unprepared(jobs: &Inner, id: &JobId, generation: Option<u64>, reason: &str) {
+async fn end_unprepared(
+    jobs: &Inner,
+    live: &Live,
+    id: &JobId,
+    generation: Option<u64>,
+    state: JobState,
+    reason: String,
+) {
     let generation = match generation {
         Some(generation) => Ok(generation),
-        None => jobs.store.claim(id, &jobs.lease(), Vec::new(), JobChange::default()).await.map(|job| job.generation),
+        None => claim(jobs, id).await,
     };
     let Ok(generation) = generation else { return };
-    let (events, change) = end_of(JobState::Failed, Some(reason.to_owned()));
-    if let Err(error) = jobs.store.append(id, generation, now_ms(), events, change).await {
-        warn!(job = %id, "its end cannot be recorded, the next start of the server will try again: {error}");
+    if let Some(sandbox) = live.sandbox.write().await.take() {
+        let _ = sandbox.destroy().await;
+    }
+    let (events, change) = end_of(state, Some(reason));
+    let _ = insist(jobs, id, || jobs.store.append(id, generation, now_ms(), events.clone(), change.clone())).await;
+}
+
+async fn claim(jobs: &Inner, id: &JobId) -> Ongoing<u64> {
+    let lease = jobs.lease();
+    insist(jobs, id, || jobs.store.claim(id, &lease, Vec::new(), JobChange::default())).await.map(|job| job.generation)
+}
+
+/// Asks the store until it can answer: a disk that is full is waited for. What it refuses is not ours to do.
+async fn insist<T, F>(jobs: &Inner, id: &JobId, ask: impl Fn() -> F) -> Ongoing<T>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(StoreError::NotFound(_) | StoreError::State { .. } | StoreError::Fenced(_) | StoreError::Closed) => {
+                return Err(Ending::NotOurs);
+            }
+            Err(error) => {
+                warn!(job = %id, "the store does not answer, trying again: {error}");
+                jobs.pause().await?;
+            }
+        }
     }
 }
 
@@ -181,15 +242,22 @@ fn end_of(state: JobState, reason: Option<String>) -> (Vec<EventBody>, JobChange
 }
 
 impl Run {
-    async fn carry_out(mut self, progress: StepProgress) {
-        let ending = match self.work(progress).await {
+    async fn carry_out(mut self, progress: StepProgress, reason: Option<String>) {
+        let ending = match self.work(progress, reason).await {
             Ok(()) => Ending::Completed(None),
             Err(ending) => ending,
         };
         let (state, reason) = match ending {
             Ending::Detached => return,
             Ending::NotOurs if self.generation.is_some() => return,
-            Ending::NotOurs => return self.destroy_sandbox().await,
+            Ending::NotOurs => {
+                self.destroy_sandbox().await;
+                // Deleted before it started, and its directory perhaps made after that.
+                if let Err(StoreError::NotFound(_)) = self.jobs.store.job(&self.id).await {
+                    self.jobs.mirror.remove(&self.id);
+                }
+                return;
+            }
             Ending::Completed(reason) => (JobState::Completed, reason.or_else(|| self.forgiven_reason())),
             Ending::Failed(reason) => (JobState::Failed, Some(reason)),
             Ending::Cancelled if self.spec.work == Work::Interactive => {
@@ -219,10 +287,7 @@ impl Run {
         }
     }
 
-    async fn work(&mut self, progress: StepProgress) -> Ongoing<()> {
-        if self.live.cancel.is_cancelled() && progress == StepProgress::NotStarted {
-            return Err(Ending::Cancelled);
-        }
+    async fn work(&mut self, progress: StepProgress, reason: Option<String>) -> Ongoing<()> {
         let spec = self.spec.clone();
         match &spec.work {
             Work::Goal(_) => Err(Ending::Failed(super::NO_MODEL.to_owned())),
@@ -239,12 +304,22 @@ impl Run {
                         let line = self.log.line(&trailer(&result, duration_ms));
                         self.write_log(line).await?;
                         self.steps_done = step;
+                        if self.live.cancel.is_cancelled() {
+                            return Err(Ending::Cancelled);
+                        }
+                        // The step was ended together with the job.
+                        if let Some(reason) = reason {
+                            return Err(Ending::Failed(reason));
+                        }
                         self.after_step(step, is_ok, &result)?;
                         next = step + 1;
                     }
                 }
                 self.steps_done = next - 1;
                 for number in next..=steps.len() as u32 {
+                    if self.live.cancel.is_cancelled() && running.is_none() {
+                        return Err(Ending::Cancelled);
+                    }
                     let (is_ok, result) = self.step(number, running.take()).await?;
                     self.after_step(number, is_ok, &result)?;
                 }
@@ -268,9 +343,14 @@ impl Run {
 
     /// A sandbox that people use, until somebody ends it or its time is over.
     async fn interactive(&mut self) -> Ongoing<()> {
-        let is_lost = self.change.sandbox == Some(None);
-        if is_lost && self.spec.when_lost == WhenLost::Fail {
-            return Err(Ending::Failed("its sandbox was gone when the server was started again".to_owned()));
+        if self.live.cancel.is_cancelled() {
+            return Err(Ending::Cancelled);
+        }
+        if let Some(lost) = self.lost.take_if(|_| Instant::now() < self.deadline) {
+            let reason = format!("its sandbox was lost: {}", lost.reason);
+            self.lost = Some(lost);
+            self.tell_lost();
+            return Err(Ending::Failed(reason));
         }
         let client = self.sandbox().await?;
         self.record(Vec::new()).await?;
@@ -297,6 +377,7 @@ impl Run {
         if let Some(sandbox) = &*self.live.sandbox.read().await {
             return Ok(sandbox.client().clone());
         }
+        self.tell_lost();
         let started = Instant::now();
         let limits = self.spec.limits;
         let spec = SandboxSpec {
@@ -305,19 +386,48 @@ impl Run {
             network: self.spec.network.clone(),
         };
         let log = connections::log(&self.jobs, &self.id, &self.spec, &self.directory);
-        let launched = async {
-            let sandbox = self.jobs.pool.take(&spec, log).await?;
-            sandbox.client().renew_lease(self.jobs.settings.sandbox_lease_ms).await?;
-            Ok::<Sandbox, cofferdam_sandbox::SandboxError>(sandbox)
+        let mut launches = 0;
+        let sandbox = loop {
+            launches += 1;
+            match self.launch(&spec, log.clone()).await {
+                Ok(sandbox) => break sandbox,
+                // Killed before anything ran in it.
+                Err(SandboxError::Vanished | SandboxError::Connection(_)) if launches < LAUNCHES_MAX => {}
+                Err(error @ SandboxError::NoSpace { .. }) => {
+                    warn!(job = %self.id, "its sandbox cannot be started, trying again: {error}");
+                    self.jobs.pause().await?;
+                    if self.live.cancel.is_cancelled() {
+                        return Err(Ending::Cancelled);
+                    }
+                }
+                Err(error) => return Err(Ending::Failed(format!("its sandbox could not be started: {error}"))),
+            }
         };
-        let sandbox =
-            launched.await.map_err(|error| Ending::Failed(format!("its sandbox could not be started: {error}")))?;
         self.jobs.metrics.sandbox_started(started.elapsed());
         self.pending.push(EventBody::SandboxStarted { sandbox: sandbox.id().to_owned() });
         self.change.sandbox = Some(Some(sandbox.id().to_owned()));
         let client = sandbox.client().clone();
         *self.live.sandbox.write().await = Some(sandbox);
         Ok(client)
+    }
+
+    async fn launch(&self, spec: &SandboxSpec, log: Option<ConnectionLog>) -> Result<Sandbox, SandboxError> {
+        let sandbox = self.jobs.pool.take(spec, log).await?;
+        match sandbox.client().renew_lease(self.jobs.settings.sandbox_lease_ms).await {
+            Ok(()) => Ok(sandbox),
+            Err(error) => {
+                let _ = sandbox.destroy().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// What became of the sandbox that it had under an earlier server, once that matters.
+    pub(super) fn tell_lost(&mut self) {
+        if let Some(LostSandbox { id, reason }) = self.lost.take() {
+            self.pending.push(EventBody::SandboxLost { sandbox: id, reason });
+            self.change.sandbox = Some(None);
+        }
     }
 
     /// The sandbox is gone, or as good as gone.
@@ -342,48 +452,36 @@ impl Run {
         all.extend(events);
         let mut change = std::mem::take(&mut self.change);
         change.steps_done = Some(self.steps_done);
-        loop {
-            let store = &self.jobs.store;
-            let recorded = match self.generation {
-                None => store.claim(&self.id, &self.jobs.lease(), all.clone(), change.clone()).await,
-                Some(generation) => store.append(&self.id, generation, now_ms(), all.clone(), change.clone()).await,
-            };
-            match recorded {
-                Ok(job) => {
-                    if self.generation.is_none() {
-                        self.jobs.metrics.queue_waited(Duration::from_millis(now_ms().saturating_sub(job.created_ms)));
-                    }
-                    self.generation = Some(job.generation);
-                    return Ok(());
-                }
-                Err(
-                    StoreError::NotFound(_) | StoreError::State { .. } | StoreError::Fenced(_) | StoreError::Closed,
-                ) => return Err(Ending::NotOurs),
-                Err(error) => {
-                    warn!(job = %self.id, "nothing can be recorded, trying again: {error}");
-                    self.pause().await?;
-                }
+        let (store, id, lease) = (&self.jobs.store, &self.id, self.jobs.lease());
+        let job = match self.generation {
+            None => insist(&self.jobs, id, || store.claim(id, &lease, all.clone(), change.clone())).await?,
+            Some(generation) => {
+                insist(&self.jobs, id, || store.append(id, generation, now_ms(), all.clone(), change.clone())).await?
             }
+        };
+        if self.generation.replace(job.generation).is_none() {
+            self.jobs.metrics.queue_waited(Duration::from_millis(now_ms().saturating_sub(job.created_ms)));
         }
+        Ok(())
     }
 
     pub(super) async fn write_log(&mut self, bytes: Vec<u8>) -> Ongoing<()> {
         while let Err(error) = self.log.append(bytes.clone()).await {
             warn!(job = %self.id, "the log cannot be written, trying again: {error}");
-            self.pause().await?;
+            self.jobs.pause().await?;
         }
         Ok(())
-    }
-
-    async fn pause(&self) -> Ongoing<()> {
-        tokio::select! {
-            () = self.jobs.detach.cancelled() => Err(Ending::Detached),
-            () = tokio::time::sleep(NO_SPACE_PAUSE) => Ok(()),
-        }
     }
 }
 
 impl Inner {
+    async fn pause(&self) -> Ongoing<()> {
+        tokio::select! {
+            () = self.detach.cancelled() => Err(Ending::Detached),
+            () = tokio::time::sleep(NO_SPACE_PAUSE) => Ok(()),
+        }
+    }
+
     pub(super) fn lease(&self) -> Lease {
         let now_ms = now_ms();
         Lease { owner: self.owner.clone(), now_ms, until_ms: now_ms + super::LEASE_MS }

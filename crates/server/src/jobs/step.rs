@@ -66,6 +66,10 @@ impl Run {
             match self.attempt(step, &mut attempt).await? {
                 End::Done(result) => return self.finish_step(&attempt, result).await,
                 End::Stopped(result, ending) => {
+                    // A server that takes over from here must not go on with the next step.
+                    if let Ending::Failed(reason) = &ending {
+                        self.change.reason = Some(reason.clone());
+                    }
                     self.finish_step(&attempt, result).await?;
                     return Err(ending);
                 }
@@ -105,6 +109,7 @@ impl Run {
         };
         let lost = |error: SandboxError| End::Lost(error.to_string());
         if attempt.is_recorded && self.live.sandbox.read().await.is_none() {
+            self.tell_lost();
             return Ok(End::Lost("the server was restarted and the sandbox was gone".to_owned()));
         }
         let client = self.sandbox().await?;

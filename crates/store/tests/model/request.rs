@@ -147,7 +147,10 @@ impl Request {
             }
             Self::Delete { job } => done(store.delete(&id(job)).await),
             Self::Purge { job } => done(store.purge(&id(job)).await),
-            Self::SetMirrored { job } => done(store.set_mirrored(&id(job)).await),
+            Self::SetMirrored { job } => {
+                let last_seq = store.job(&id(job)).await.map_or(0, |job| job.last_seq);
+                done(store.set_mirrored(&id(job), last_seq).await)
+            }
         }
     }
 }

@@ -1,0 +1,7 @@
+//! Bad places and bad luck: full disks, broken directories, servers that stop and sandboxes that vanish. Each test says
+//! what a person is told, and that everything else goes on.
+
+mod endings;
+mod places;
+#[path = "../api/support.rs"]
+mod support;
