@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::support::Fixture;
 
 /// Requests per operation and phase. More find more, and this already takes half a minute on two slow cores.
-const EXAMPLES: u32 = 20;
+const EXAMPLES: u32 = 12;
 /// The same requests every time; another number is worth a try after a larger change of the API.
 const SEED: u32 = 1;
 
