@@ -361,7 +361,7 @@ impl Run {
                 () = tokio::time::sleep_until(self.deadline) => {
                     return Err(Ending::Completed(Some("its time to live is over".to_owned())));
                 }
-                () = tokio::time::sleep(INTERACTIVE_CHECK) => {
+                () = tokio::time::sleep(INTERACTIVE_CHECK.min(self.jobs.renew_interval())) => {
                     if let Err(error) = client.renew_lease(self.jobs.settings.sandbox_lease_ms).await {
                         self.lose_sandbox(&error.to_string()).await;
                         return Err(Ending::Failed(format!("its sandbox was lost: {error}")));
@@ -453,12 +453,14 @@ impl Run {
         let mut change = std::mem::take(&mut self.change);
         change.steps_done = Some(self.steps_done);
         let (store, id, lease) = (&self.jobs.store, &self.id, self.jobs.lease());
+        let begun = Instant::now();
         let job = match self.generation {
             None => insist(&self.jobs, id, || store.claim(id, &lease, all.clone(), change.clone())).await?,
             Some(generation) => {
                 insist(&self.jobs, id, || store.append(id, generation, now_ms(), all.clone(), change.clone())).await?
             }
         };
+        self.jobs.metrics.store_committed(begun.elapsed());
         if self.generation.replace(job.generation).is_none() {
             self.jobs.metrics.queue_waited(Duration::from_millis(now_ms().saturating_sub(job.created_ms)));
         }
@@ -475,6 +477,11 @@ impl Run {
 }
 
 impl Inner {
+    /// Often enough that a sandbox does not outlive its lease while a renewal or two come late.
+    pub(super) fn renew_interval(&self) -> Duration {
+        Duration::from_millis((self.settings.sandbox_lease_ms / 4).max(1))
+    }
+
     async fn pause(&self) -> Ongoing<()> {
         tokio::select! {
             () = self.detach.cancelled() => Err(Ending::Detached),

@@ -179,7 +179,8 @@ impl Run {
             Err(error) => return Ok(End::Lost(error.to_string())),
         };
         let mut output = Output::new(attempt.number, attempt.position, self.log.end());
-        let mut check = tokio::time::interval_at(Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
+        let interval = CHECK_INTERVAL.min(self.jobs.renew_interval());
+        let mut check = tokio::time::interval_at(Instant::now() + interval, interval);
         let mut sign_of_life = SignOfLife { at: Instant::now(), cpu_ms: 0, log_end: self.log.end() };
         let ended: Option<(String, Ending)> = loop {
             let due = output.event_due(self.log.end());

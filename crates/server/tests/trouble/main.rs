@@ -4,4 +4,5 @@
 mod endings;
 mod places;
 #[path = "../api/support.rs"]
+#[allow(dead_code, reason = "the other test binary uses the rest")]
 mod support;
