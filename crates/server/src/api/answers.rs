@@ -86,3 +86,8 @@ impl Refusal {
         self.header.into_iter().fold(response, |response, name| response.header(name, text())).build()
     }
 }
+
+/// Bytes of any kind.
+#[derive(Debug, utoipa::ToSchema)]
+#[schema(value_type = String, format = Binary)]
+pub struct Raw(#[expect(dead_code, reason = "it describes a body, and is never made")] Vec<u8>);

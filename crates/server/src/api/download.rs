@@ -46,7 +46,7 @@ enum Format {
     tag = "jobs",
     params(Named, DownloadQuery),
     responses(
-        (status = 200, description = "The archive.", content(([u8] = "application/zip"), ([u8] = "application/x-tar")),
+        (status = 200, description = "The archive.", content((inline(answers::Raw) = "application/zip"), (inline(answers::Raw) = "application/x-tar")),
             headers(("Content-Disposition" = String, description = "The name to keep it under."))),
         answers::NotFound,
         answers::Conflict,

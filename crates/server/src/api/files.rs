@@ -95,10 +95,10 @@ pub async fn read_root(state: State, named: Named, query: Query<ReadQuery>, head
     ),
     responses(
         (status = 200, description = "The bytes of a file, or the entries of a directory.", content(
-            ([u8] = "application/octet-stream"),
+            (inline(answers::Raw) = "application/octet-stream"),
             (FileList = "application/json"),
         )),
-        (status = 206, description = "The part of the file that was asked for.", body = [u8],
+        (status = 206, description = "The part of the file that was asked for.", body = inline(answers::Raw),
             content_type = "application/octet-stream",
             headers(("Content-Range" = String, description = "Which part, of how much."))),
         answers::NotFound,
@@ -167,7 +167,7 @@ pub struct Written {
     operation_id = "write_file",
     tag = "files",
     params(Named, FilePath, WriteQuery),
-    request_body(description = "What the file is to hold.", content = [u8], content_type = "application/octet-stream"),
+    request_body(description = "What the file is to hold.", content = inline(answers::Raw), content_type = "application/octet-stream"),
     responses(
         (status = 200, description = "What is there now.", body = Written),
         answers::NotFound,
