@@ -2,6 +2,7 @@
 //! interface; [`run`] is the story of one job; the store has the truth, and everything here can be lost at any
 //! instant.
 
+mod begin;
 mod connections;
 pub mod directory;
 pub mod feed;
@@ -301,7 +302,7 @@ impl Inner {
                 let next = self.scheduler().next(now_ms());
                 let Some(id) = next else { break };
                 let inner = self.clone();
-                self.hold(id.clone(), |live| async move { run::start(inner, live, id).await });
+                self.hold(id.clone(), |live| async move { begin::start(inner, live, id).await });
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
