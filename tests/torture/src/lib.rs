@@ -48,6 +48,7 @@ pub struct Options {
 
 #[derive(Debug)]
 pub struct Summary {
+    /// With those that died while they started.
     pub kills: u64,
     pub counts: Counts,
     pub facts: Facts,
@@ -71,17 +72,20 @@ pub async fn run(options: Options) -> Result<Summary> {
         })
         .collect();
 
+    let mut kills = 0;
     for kill in 1..=options.kills {
         wait_for_a_bad_moment(&load, &mut random).await;
         if random.one_in(GUEST_KILLS) {
             kill_a_guest(&victim.data, &load, &mut random);
         }
         victim.kill().await?;
+        kills += 1;
         victim.spawn()?;
         // Some die while they are still taking up what the one before has left.
         if random.one_in(4) {
             tokio::time::sleep(random.moment(Duration::from_millis(200))).await;
             victim.kill().await?;
+            kills += 1;
             victim.spawn()?;
         }
         victim.is_up().await.with_context(|| format!("after kill {kill}"))?;
@@ -115,7 +119,7 @@ pub async fn run(options: Options) -> Result<Summary> {
     let left = leftovers(&victim.data, &ledger.deleted, &views);
     ledger.wrong.extend(left);
     let (counts, facts, wrong) = (ledger.counts, ledger.facts, std::mem::take(&mut ledger.wrong));
-    Ok(Summary { kills: options.kills, counts, facts, elapsed: started.elapsed(), wrong })
+    Ok(Summary { kills, counts, facts, elapsed: started.elapsed(), wrong })
 }
 
 /// Any time, or right after something has happened: there the windows are in which things go wrong.

@@ -2,6 +2,7 @@
 //! interface; [`run`] is the story of one job; the store has the truth, and everything here can be lost at any
 //! instant.
 
+mod begin;
 mod connections;
 pub mod directory;
 pub mod feed;
@@ -293,6 +294,11 @@ async fn whole<T: Send + 'static>(
 }
 
 impl Inner {
+    /// Often enough that a sandbox does not outlive its lease while a renewal or two come late.
+    fn renew_interval(&self) -> Duration {
+        Duration::from_millis((self.settings.sandbox_lease_ms / 4).max(1))
+    }
+
     fn scheduler(&self) -> MutexGuard<'_, Scheduler> {
         self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -308,7 +314,7 @@ impl Inner {
                 let next = self.scheduler().next(now_ms());
                 let Some(id) = next else { break };
                 let inner = self.clone();
-                self.hold(id.clone(), |live| async move { run::start(inner, live, id).await });
+                self.hold(id.clone(), |live| async move { begin::start(inner, live, id).await });
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -326,7 +332,7 @@ impl Inner {
             // In a task of its own: a bug in the work must not cost the room it was given.
             if let Err(error) = tokio::spawn(work).await {
                 warn!(job = %id, "the job's task has ended abruptly: {error}");
-                run::fail_abandoned(&inner, &live, &id).await;
+                begin::fail_abandoned(&inner, &live, &id).await;
             }
             inner.live().remove(&id);
             inner.scheduler().finished(&id);

@@ -11,10 +11,10 @@ use cofferdam_protocol::job::{JobId, JobSpec};
 use cofferdam_store::{Job, StoreError};
 use tracing::{info, warn};
 
+use super::begin::{self, LostSandbox};
 use super::directory::JobDirectory;
-use super::{Inner, Live, connections, run};
+use super::{Inner, Live, connections};
 use crate::scheduler::Demand;
-use run::LostSandbox;
 
 /// Names that an interrupted write leaves behind.
 const FRAGMENT_PREFIX: &str = ".cofferdam-";
@@ -73,7 +73,7 @@ async fn take_up(jobs: &Arc<Inner>, job: Job) -> Result<(), StoreError> {
         }
         remove_fragments(&JobDirectory::new(&inner.data, &job.id)).await;
         let lost = attach(&inner, &live, &job, &spec).await;
-        run::resume(inner, live, job, spec, lost).await;
+        begin::resume(inner, live, job, spec, lost).await;
     });
     Ok(())
 }

@@ -15,13 +15,14 @@ use cofferdam_protocol::job::{JobId, JobSpec, JobState, Work};
 use cofferdam_sandbox::SandboxError;
 use cofferdam_sandbox::client::Client;
 use cofferdam_sandbox::local::{ConnectionLog, Sandbox, SandboxSpec, Workspace as SandboxWorkspace};
-use cofferdam_store::{Job, JobChange, Lease, StoreError};
+use cofferdam_store::{JobChange, Lease, StoreError};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::directory::{JobDirectory, PrepareError};
+use super::begin::{LostSandbox, insist};
+use super::directory::JobDirectory;
 use super::log::{Log, trailer};
-use super::progress::{Progress, StepProgress};
+use super::progress::StepProgress;
 use super::{Inner, Live, connections};
 use crate::clock::now_ms;
 
@@ -61,188 +62,22 @@ pub struct Run {
     pub(super) change: JobChange,
     pub(super) steps_done: u32,
     /// None until the job is ours.
-    generation: Option<u64>,
+    pub(super) generation: Option<u64>,
     pub(super) deadline: Instant,
-    forgiven: u32,
+    pub(super) forgiven: u32,
     /// A command whose result the guest may forget once it is recorded.
     pub(super) unforgotten: Option<ExecId>,
     /// Not told yet: a job that had done everything does not miss it.
-    lost: Option<LostSandbox>,
+    pub(super) lost: Option<LostSandbox>,
 }
 
-/// Where a run begins.
-#[derive(Debug, Default)]
-struct Beginning {
-    /// None until the job is ours.
-    generation: Option<u64>,
-    started_ms: u64,
-    progress: Progress,
-    lost: Option<LostSandbox>,
-    /// Why the job was about to end when its server did.
-    reason: Option<String>,
-}
-
-/// The sandbox that a job was in under an earlier server, and that is gone.
-#[derive(Debug)]
-pub struct LostSandbox {
-    pub id: String,
-    pub reason: String,
-}
-
-/// Carries out a job that waits.
-pub async fn start(jobs: Arc<Inner>, live: Arc<Live>, id: JobId) {
-    let Ok(spec) = insist(&jobs, &id, || jobs.store.spec(&id)).await else { return };
-    let mut beginning = Beginning { started_ms: now_ms(), ..Beginning::default() };
-    // Copying may take its time: the job is shown as running meanwhile.
-    if spec.has_input || spec.parent.is_some() {
-        let Ok(generation) = claim(&jobs, &id).await else { return };
-        beginning.generation = Some(generation);
-    }
-    go(jobs, live, id, Arc::new(spec), beginning).await;
-}
-
-/// Goes on with a job of a server that is no more. `job` is ours already.
-pub async fn resume(jobs: Arc<Inner>, live: Arc<Live>, job: Job, spec: JobSpec, lost: Option<LostSandbox>) {
-    let Ok(progress) = insist(&jobs, &job.id, || Progress::read(&*jobs.store, &job.id)).await else { return };
-    let beginning = Beginning {
-        generation: Some(job.generation),
-        started_ms: job.started_ms.unwrap_or_else(now_ms),
-        progress,
-        lost,
-        reason: job.reason,
-    };
-    go(jobs, live, job.id, Arc::new(spec), beginning).await;
-}
-
-async fn go(jobs: Arc<Inner>, live: Arc<Live>, id: JobId, spec: Arc<JobSpec>, beginning: Beginning) {
-    let Beginning { generation, started_ms, progress, lost, reason } = beginning;
-    let remaining_ms = (started_ms + spec.timeout_ms).saturating_sub(now_ms());
-    let deadline = Instant::now() + Duration::from_millis(remaining_ms);
-    let directory = JobDirectory::new(&jobs.data, &id);
-    let (workspace, log) = match open(&jobs, &live, &id, &spec, &directory, progress.log_end).await {
-        Ok(opened) => opened,
-        Err(Ending::Failed(reason)) => {
-            return end_unprepared(&jobs, &live, &id, generation, JobState::Failed, reason).await;
-        }
-        Err(Ending::Cancelled) => {
-            let reason = "cancelled by request".to_owned();
-            return end_unprepared(&jobs, &live, &id, generation, JobState::Cancelled, reason).await;
-        }
-        Err(_) => return,
-    };
-    let run = Run {
-        jobs,
-        live,
-        id,
-        spec,
-        directory,
-        workspace,
-        log,
-        pending: Vec::new(),
-        change: JobChange::default(),
-        steps_done: 0,
-        generation,
-        deadline,
-        forgiven: progress.forgiven,
-        unforgotten: None,
-        lost,
-    };
-    run.carry_out(progress.step, reason).await;
-}
-
-/// The job's directory, made ready. A disk that is full is waited for.
-async fn open(
-    jobs: &Arc<Inner>,
-    live: &Live,
-    id: &JobId,
-    spec: &Arc<JobSpec>,
-    directory: &JobDirectory,
-    log_end: u64,
-) -> Ongoing<(Workspace, Log)> {
-    loop {
-        let (data, id_, spec, directory) = (jobs.data.clone(), id.clone(), spec.clone(), directory.clone());
-        let opened = tokio::task::spawn_blocking(move || -> Result<_, PrepareError> {
-            directory.prepare(&data, &id_, &spec)?;
-            let log = Log::open(&directory.log(), log_end).map_err(PrepareError::Log)?;
-            Ok((Workspace::open(&directory.workspace())?, log))
-        });
-        match opened.await {
-            Ok(Ok(opened)) => return Ok(opened),
-            Ok(Err(error)) if error.is_no_space() => {
-                warn!(job = %id, "its directory cannot be made, trying again: {error}");
-                jobs.pause().await?;
-                if live.cancel.is_cancelled() {
-                    return Err(Ending::Cancelled);
-                }
-            }
-            Ok(Err(error)) => return Err(Ending::Failed(error.to_string())),
-            Err(error) => return Err(Ending::Failed(error.to_string())),
-        }
-    }
-}
-
-/// A job whose task has ended without ending the job: a bug, which must not leave it running for ever.
-pub async fn fail_abandoned(jobs: &Inner, live: &Live, id: &JobId) {
-    let Ok(job) = jobs.store.job(id).await else { return };
-    if !job.state.is_final() {
-        let generation = (job.state == JobState::Running).then_some(job.generation);
-        let reason = "the server failed while it carried the job out; its log says why".to_owned();
-        end_unprepared(jobs, live, id, generation, JobState::Failed, reason).await;
-    }
-}
-
-/// A job that has no directory to work in.
-async fn end_unprepared(
-    jobs: &Inner,
-    live: &Live,
-    id: &JobId,
-    generation: Option<u64>,
-    state: JobState,
-    reason: String,
-) {
-    let generation = match generation {
-        Some(generation) => Ok(generation),
-        None => claim(jobs, id).await,
-    };
-    let Ok(generation) = generation else { return };
-    if let Some(sandbox) = live.sandbox.write().await.take() {
-        let _ = sandbox.destroy().await;
-    }
-    let (events, change) = end_of(state, Some(reason));
-    let _ = insist(jobs, id, || jobs.store.append(id, generation, now_ms(), events.clone(), change.clone())).await;
-}
-
-async fn claim(jobs: &Inner, id: &JobId) -> Ongoing<u64> {
-    let lease = jobs.lease();
-    insist(jobs, id, || jobs.store.claim(id, &lease, Vec::new(), JobChange::default())).await.map(|job| job.generation)
-}
-
-/// Asks the store until it can answer: a disk that is full is waited for. What it refuses is not ours to do.
-async fn insist<T, F>(jobs: &Inner, id: &JobId, ask: impl Fn() -> F) -> Ongoing<T>
-where
-    F: Future<Output = Result<T, StoreError>>,
-{
-    loop {
-        match ask().await {
-            Ok(answer) => return Ok(answer),
-            Err(StoreError::NotFound(_) | StoreError::State { .. } | StoreError::Fenced(_) | StoreError::Closed) => {
-                return Err(Ending::NotOurs);
-            }
-            Err(error) => {
-                warn!(job = %id, "the store does not answer, trying again: {error}");
-                jobs.pause().await?;
-            }
-        }
-    }
-}
-
-fn end_of(state: JobState, reason: Option<String>) -> (Vec<EventBody>, JobChange) {
+pub(super) fn end_of(state: JobState, reason: Option<String>) -> (Vec<EventBody>, JobChange) {
     let change = JobChange { state: Some(state), reason: reason.clone(), ..JobChange::default() };
     (vec![EventBody::Ended { state, reason }], change)
 }
 
 impl Run {
-    async fn carry_out(mut self, progress: StepProgress, reason: Option<String>) {
+    pub(super) async fn carry_out(mut self, progress: StepProgress, reason: Option<String>) {
         let ending = match self.work(progress, reason).await {
             Ok(()) => Ending::Completed(None),
             Err(ending) => ending,
@@ -477,12 +312,7 @@ impl Run {
 }
 
 impl Inner {
-    /// Often enough that a sandbox does not outlive its lease while a renewal or two come late.
-    pub(super) fn renew_interval(&self) -> Duration {
-        Duration::from_millis((self.settings.sandbox_lease_ms / 4).max(1))
-    }
-
-    async fn pause(&self) -> Ongoing<()> {
+    pub(super) async fn pause(&self) -> Ongoing<()> {
         tokio::select! {
             () = self.detach.cancelled() => Err(Ending::Detached),
             () = tokio::time::sleep(NO_SPACE_PAUSE) => Ok(()),
