@@ -31,7 +31,7 @@ async fn a_server_that_stops_waits_for_short_jobs() {
 async fn a_long_job_goes_on_under_the_next_server() {
     let mut fixture = Fixture::with(|settings| settings.drain_timeout_ms = 10).await;
     let id = fixture.shell(&[LONG]).await;
-    fixture.printed(&id, "line 2\n").await;
+    fixture.printed(&id, "line 2").await;
     fixture.stop().await;
     let fixture = Fixture::on(fixture.data, |_| ()).await;
     let status = fixture.end(&id).await;
@@ -72,7 +72,7 @@ async fn a_step_whose_sandbox_is_killed_says_so() {
     }
     let fixture = Fixture::with(without_pool).await;
     let id = fixture.shell(&["echo begun; sleep 60"]).await;
-    fixture.printed(&id, "begun\n").await;
+    fixture.printed(&id, "begun").await;
     kill_guest(fixture.data.path()).await;
     let status = fixture.end(&id).await;
     assert_eq!(status["status"], "failed");
@@ -91,7 +91,7 @@ async fn a_step_that_may_be_repeated_is_and_the_events_say_so() {
     let command = "echo mark >> marks; echo begun; test $(wc -l < marks) = 2 || sleep 60";
     let job = json!({ "steps": [{ "tool": "shell", "command": command }], "when_lost": "retry" });
     let id = fixture.schedule(job).await;
-    fixture.printed(&id, "begun\n").await;
+    fixture.printed(&id, "begun").await;
     kill_guest(fixture.data.path()).await;
     let status = fixture.end(&id).await;
     assert_eq!(status["status"], "completed", "{status}");

@@ -54,7 +54,7 @@ async fn a_full_disk_is_said_and_waited_for() {
     let fixture = Fixture::on(data, |_| ()).await;
     let long = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo \"line $i\"; sleep 0.05; done";
     let running = fixture.shell(&[long, "echo behind it"]).await;
-    fixture.printed(&running, "line 2\n").await;
+    fixture.printed(&running, "line 2").await;
 
     let ballast = disk.join("ballast");
     fill(&ballast);
