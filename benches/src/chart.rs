@@ -8,7 +8,7 @@ use crate::bench::COFFERDAM;
 use crate::stats::{Row, Samples, Section, Unit};
 
 const WIDTH: f64 = 860.0;
-const NAME_WIDTH: f64 = 175.0;
+const NAME_WIDTH: f64 = 190.0;
 /// Right of the longest whisker: room for the numbers.
 const NUMBER_WIDTH: f64 = 175.0;
 const ROW_HEIGHT: f64 = 24.0;
@@ -116,7 +116,7 @@ fn legend(body: &mut String, top: f64) {
     whisker(body, NAME_WIDTH + 28.0, NAME_WIDTH + 58.0, middle);
     let _ = writeln!(
         body,
-        "<text x=\"{}\" y=\"{baseline:.1}\">bar: median · whisker: 95th percentile, of speeds the slowest · each \
+        "<text x=\"{}\" y=\"{baseline:.1}\">bar: median · whisker: 95th percentile, or the slowest · each \
          panel has its own scale</text>",
         NAME_WIDTH + 70.0
     );

@@ -97,6 +97,7 @@ impl Unit {
             Self::Seconds if value >= 10.0 => format!("{value:.1} s"),
             Self::Seconds if value >= 0.1 => format!("{:.0} ms", value * 1e3),
             Self::Seconds => format!("{:.2} ms", value * 1e3),
+            Self::Bytes if value < 1e6 => format!("{:.0} kB", value / 1e3),
             Self::Bytes => format!("{:.2} MB", value / 1e6),
             Self::BytesPerSecond if value < 1e9 => format!("{:.0} MB/s", value / 1e6),
             Self::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),

@@ -38,6 +38,10 @@ pub fn measure(setup: &Setup) -> Result<Download> {
     let before = server.memory();
     let mut turns = Turns::new();
     let (mut ours, mut theirs) = (Runs::default(), Runs::default());
+    if setup.zip.is_ok() {
+        // Its size is asked for before the clock runs; this also brings the files into the system's cache.
+        theirs.sizes.push(info_zip_size(&workspace)? as f64);
+    }
     for _ in 0..setup.sized(3, 1) {
         let (start, cpu) = (Instant::now(), server.cpu());
         ours.sizes.push(block_on(download(&server, &id))? as f64);
@@ -47,7 +51,7 @@ pub fn measure(setup: &Setup) -> Result<Download> {
             Err(absent) => turns.absent(INFO_ZIP, absent),
             Ok(_) => {
                 let (start, cpu) = (Instant::now(), ended_children_cpu_seconds());
-                theirs.sizes.push(info_zip(&workspace)? as f64);
+                run_info_zip(&workspace)?;
                 turns.add_value(INFO_ZIP, bytes as f64 / start.elapsed().as_secs_f64());
                 theirs.cpu.push(ended_children_cpu_seconds() - cpu);
             }
@@ -55,12 +59,11 @@ pub fn measure(setup: &Setup) -> Result<Download> {
     }
     let peak = server.memory().peak;
     server.stop()?;
-    fs::remove_dir_all(data)?;
     let speeds = Section {
         title: "A workspace as a zip",
         note: format!(
             "`GET /jobs/ID/download` of {files} small files and one of {}, text like that of programs, beside \
-             `{INFO_ZIP} - .` on the same files: bytes of files packed per second.",
+             `{INFO_ZIP} - . > /dev/null` on the same files: bytes of files packed per second.",
             Unit::Bytes.show(large_bytes as f64)
         ),
         unit: Unit::BytesPerSecond,
@@ -110,11 +113,21 @@ async fn download(server: &ServerProcess, id: &str) -> Result<usize> {
     Ok(size)
 }
 
-fn info_zip(workspace: &Path) -> Result<u64> {
+fn info_zip(workspace: &Path) -> Command {
     let mut command = Command::new("zip");
-    command.args(["-r", "-q", "-6", "-", "."]).current_dir(workspace).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn()?;
-    // Read like the download is, so that both pay for handing it over.
+    command.args(["-r", "-q", "-6", "-", "."]).current_dir(workspace).stdin(Stdio::null());
+    command
+}
+
+/// To nowhere, so that handing it over costs nothing.
+fn run_info_zip(workspace: &Path) -> Result<()> {
+    let status = info_zip(workspace).stdout(Stdio::null()).status()?;
+    ensure!(status.success(), "{INFO_ZIP}: {status}");
+    Ok(())
+}
+
+fn info_zip_size(workspace: &Path) -> Result<u64> {
+    let mut child = info_zip(workspace).stdout(Stdio::piped()).spawn()?;
     let size = std::io::copy(&mut child.stdout.take().context("its output is a pipe")?, &mut std::io::sink())?;
     let status = child.wait()?;
     ensure!(status.success(), "{INFO_ZIP}: {status}");

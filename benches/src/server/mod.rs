@@ -58,6 +58,8 @@ pub struct Setup {
     pub yardstick: Result<Yardstick, String>,
     pub zip: Result<String, String>,
     quick: bool,
+    /// Removed at the very end, several gigabytes of it in a full run: ext4 looks at every inode that was freed in the
+    /// last minutes before it takes another, which would slow down whoever comes after a removal.
     scratch: tempfile::TempDir,
 }
 

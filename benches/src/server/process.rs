@@ -20,7 +20,7 @@ const START_POLL: Duration = Duration::from_millis(1);
 const REST_WINDOW: Duration = Duration::from_millis(400);
 /// Processor time within the window that counts as rest: one tick of the kernel's clock.
 const REST_CPU_SECONDS: f64 = 0.011;
-const REST_TIMEOUT: Duration = Duration::from_secs(120);
+const REST_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub struct ServerProcess {

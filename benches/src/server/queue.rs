@@ -1,6 +1,5 @@
 //! Asking after jobs while many wait and more come.
 
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -42,11 +41,10 @@ pub fn measure(setup: &Setup) -> Result<Queue> {
     let (asked, submitted) = block_on(async { tokio::try_join!(asking.drive(), submitting.drive()) })?;
     let cpu = server.cpu() - cpu;
     server.stop()?;
-    fs::remove_dir_all(data)?;
     let row = |name: &str, value| vec![name.to_owned(), value];
     let table = Table {
-        title: "What asking costs",
-        note: "The same load.".to_owned(),
+        title: "Asking after a job: what it costs",
+        note: "Under the load above.".to_owned(),
         head: &["", ""],
         rows: vec![
             row("answers a second", Unit::PerSecond.show(asked.rate())),

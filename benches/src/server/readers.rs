@@ -1,6 +1,5 @@
 //! Many readers of one busy job: whether each gets every event once and in order, how late, and what they cost.
 
-use std::fs;
 use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,7 +44,6 @@ pub fn measure(setup: &Setup) -> Result<Readers> {
     server.rest()?;
     let after = server.memory();
     server.stop()?;
-    fs::remove_dir_all(data)?;
 
     let mut lags = Samples::default();
     let counts: Vec<Option<usize>> = received.iter().map(|received| check(received, lines, &mut lags)).collect();

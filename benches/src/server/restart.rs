@@ -48,7 +48,6 @@ pub fn measure(setup: &Setup) -> Result<Restart> {
             before = AFTER_STOP;
         }
     }
-    fs::remove_dir_all(data)?;
     let times = Section {
         title: "Restart with many finished jobs",
         note: format!(

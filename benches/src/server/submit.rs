@@ -1,8 +1,6 @@
 //! How fast jobs are taken in, durably and without being started, beside the yardstick: a server of the usual kind that
 //! keeps a directory for each task. Both get the same load, in turns, each time on fresh data.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -47,14 +45,14 @@ pub fn measure(setup: &Setup) -> Result<Submissions> {
         let data = fresh(setup.scratch());
         // Jobs are only taken in, and as many as come.
         let server = cofferdam(&setup.program, &data, &["--jobs-max", "0", "--queue-max", "100000000"])?;
-        turns.add_value(COFFERDAM, run(setup, server, &data, &mut ours)?);
+        turns.add_value(COFFERDAM, run(setup, server, &mut ours)?);
         for (workers, runs) in &mut theirs {
             match &setup.yardstick {
                 Err(absent) => turns.absent(workers.name(), absent),
                 Ok(yardstick) => {
                     let data = fresh(setup.scratch());
                     let server = yardstick.start(*workers, &data)?;
-                    turns.add_value(workers.name(), run(setup, server, &data, runs)?);
+                    turns.add_value(workers.name(), run(setup, server, runs)?);
                 }
             }
         }
@@ -82,7 +80,7 @@ pub fn measure(setup: &Setup) -> Result<Submissions> {
     Ok(Submissions { rates, table })
 }
 
-fn run(setup: &Setup, server: ServerProcess, data: &Path, runs: &mut Runs) -> Result<f64> {
+fn run(setup: &Setup, server: ServerProcess, runs: &mut Runs) -> Result<f64> {
     let load = |amount| Load {
         address: server.address,
         connections: CONNECTIONS,
@@ -93,12 +91,11 @@ fn run(setup: &Setup, server: ServerProcess, data: &Path, runs: &mut Runs) -> Re
     block_on(load(WARM_UP).drive())?;
     server.rest()?;
     let before = server.family_cpu();
-    let loaded = block_on(load(Amount::Time(setup.sized(Duration::from_secs(8), Duration::from_secs(2)))).drive())?;
+    let loaded = block_on(load(Amount::Time(setup.sized(Duration::from_secs(5), Duration::from_secs(2)))).drive())?;
     let during = server.family_cpu() - before;
     server.rest()?;
     let in_all = server.family_cpu() - before;
     server.stop()?;
-    fs::remove_dir_all(data)?;
     let requests = loaded.times.len() as f64;
     for (samples, seconds) in runs.cpu.iter_mut().zip([during, in_all, loaded.own_cpu]) {
         samples.push(seconds / requests);

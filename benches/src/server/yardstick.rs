@@ -37,7 +37,7 @@ pub fn find() -> Result<Yardstick, String> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches are in the project");
     let python = project.join("target/tools/yardstick/bin/python");
     let code = "import sys, fastapi, uvicorn, uvloop, httptools\n\
-                print('FastAPI', fastapi.__version__, 'uvicorn', uvicorn.__version__, 'Python', sys.version.split()[0])";
+                print(f'{fastapi.__version__}, uvicorn {uvicorn.__version__}, Python {sys.version.split()[0]}')";
     let output = Command::new(&python).args(["-c", code]).output();
     let output = output.ok().filter(|output| output.status.success());
     let output = output.ok_or("not installed; run: scripts/setup bench")?;
