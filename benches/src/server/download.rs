@@ -175,7 +175,7 @@ impl Text {
             let mut line = " ".repeat(4 * (self.next() % 4) as usize);
             for _ in 0..4 + self.next() % 8 {
                 let number = self.next();
-                if number % 4 == 0 {
+                if number.is_multiple_of(4) {
                     line.push_str(&format!("name_{} ", (number >> 8) % 2000));
                 } else {
                     line.push_str(Self::WORDS[(number >> 8) as usize % Self::WORDS.len()]);

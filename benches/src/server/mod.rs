@@ -95,11 +95,10 @@ pub fn measure(program: &Path, quick: bool) -> Result<ServerMeasured> {
     let began = Instant::now();
     let say = |what: &str| eprintln!("{:6.1} s  {what}", began.elapsed().as_secs_f64());
     say("server: the disk");
-    let peer = |version: Result<String, &String>| version.unwrap_or_else(Clone::clone);
     let facts = vec![
         ("Disk of the server's data", disk::describe(setup.scratch())?),
-        ("FastAPI", peer(setup.yardstick.as_ref().map(|yardstick| yardstick.version.clone()))),
-        ("Info-ZIP", peer(setup.zip.clone().as_ref().map(Clone::clone))),
+        ("FastAPI", setup.yardstick.as_ref().map_or_else(Clone::clone, |yardstick| yardstick.version.clone())),
+        ("Info-ZIP", setup.zip.clone().unwrap_or_else(|absent| absent)),
     ];
     say("server: jobs taken in");
     let submissions = submit::measure(setup)?;
