@@ -136,7 +136,7 @@ fn info_zip_size(workspace: &Path) -> Result<u64> {
 
 /// Small files in directories of a hundred, and one large file; how many bytes that is.
 fn fill(workspace: &Path, files: usize, large_bytes: usize) -> Result<usize> {
-    let mut text = Text { state: 1 };
+    let mut text = Text::new();
     let mut total = 0;
     for index in 0..files {
         let directory = workspace.join(format!("source/part{}", index / 100));
@@ -149,9 +149,11 @@ fn fill(workspace: &Path, files: usize, large_bytes: usize) -> Result<usize> {
     Ok(total)
 }
 
-/// Text that compresses like the source of programs: words of a vocabulary, indented lines, names that come again.
+/// Text that compresses like the source of programs: lines of a vocabulary's words, indented, every other of them one
+/// that was there before.
 struct Text {
     state: u64,
+    lines: Vec<String>,
 }
 
 impl Text {
@@ -159,6 +161,14 @@ impl Text {
         "let", "mut", "if", "else", "match", "return", "for", "in", "while", "fn", "pub", "struct", "impl", "self",
         "Some", "None", "Ok", "Err", "=", "==", "=>", "->", "+", "(", ")", "{", "}", ";", ",", "&", "0", "1",
     ];
+    /// Lines that come again.
+    const KNOWN_LINES: usize = 300;
+
+    fn new() -> Self {
+        let mut text = Self { state: 1, lines: Vec::new() };
+        text.lines = (0..Self::KNOWN_LINES).map(|_| text.new_line()).collect();
+        text
+    }
 
     fn next(&mut self) -> u64 {
         // Xorshift: quick, and the same in every run.
@@ -168,21 +178,33 @@ impl Text {
         self.state
     }
 
+    fn new_line(&mut self) -> String {
+        let mut line = " ".repeat(4 * (self.next() % 4) as usize);
+        for _ in 0..4 + self.next() % 8 {
+            let number = self.next();
+            if number.is_multiple_of(4) {
+                line.push_str(&format!("name_{} ", (number >> 8) % 2000));
+            } else {
+                line.push_str(Self::WORDS[(number >> 8) as usize % Self::WORDS.len()]);
+                line.push(' ');
+            }
+        }
+        line.push('\n');
+        line
+    }
+
     fn write(&mut self, file: File, size: usize) -> Result<usize> {
         let mut out = BufWriter::with_capacity(1 << 20, file);
         let mut written = 0;
         while written < size {
-            let mut line = " ".repeat(4 * (self.next() % 4) as usize);
-            for _ in 0..4 + self.next() % 8 {
-                let number = self.next();
-                if number.is_multiple_of(4) {
-                    line.push_str(&format!("name_{} ", (number >> 8) % 2000));
-                } else {
-                    line.push_str(Self::WORDS[(number >> 8) as usize % Self::WORDS.len()]);
-                    line.push(' ');
-                }
-            }
-            line.push('\n');
+            let number = self.next();
+            let fresh;
+            let line = if number.is_multiple_of(2) {
+                &self.lines[(number >> 8) as usize % self.lines.len()]
+            } else {
+                fresh = self.new_line();
+                &fresh
+            };
             out.write_all(line.as_bytes())?;
             written += line.len();
         }
