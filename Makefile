@@ -29,7 +29,7 @@ lint: ## clippy and formatting
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: ## measure against bwrap, runc and others; writes docs/benchmarks.md
+bench: ## measure against bwrap, runc, FastAPI, zip and others; writes docs/benchmarks.md
 	@scripts/setup bench
 	cargo build --release --package cofferdam --package cofferdam-bench
 	target/release/cofferdam-bench

@@ -70,14 +70,19 @@ impl Turns {
         }
     }
 
+    /// There is nothing to measure, for this reason.
+    pub fn absent(&mut self, name: &str, reason: &str) {
+        self.row(name).outcome = Err(reason.to_owned());
+    }
+
     /// A peer's turn in round `round`, if it is here and its turn has come.
     pub fn peer(&mut self, peer: &Peer, round: usize, run: impl FnOnce() -> Result<Duration>) {
         if let Err(absent) = &peer.version {
-            self.row(peer.name).outcome = Err(absent.clone());
+            self.absent(peer.name, absent);
         } else if round.is_multiple_of(peer.every) {
             match run() {
                 Ok(time) => self.add(peer.name, time),
-                Err(error) => self.row(peer.name).outcome = Err(format!("failed: {error:#}")),
+                Err(error) => self.absent(peer.name, &format!("failed: {error:#}")),
             }
         }
     }

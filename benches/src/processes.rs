@@ -1,5 +1,5 @@
-//! What /proc says about this process's sandboxes: which processes they consist of, whether those rest, what memory
-//! they hold. Measures nothing over time.
+//! What /proc says about processes and the machine: who is whose child, whether sandboxes rest, memory, processor time.
+//! Measures nothing over time.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ pub fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// How many sandboxes of this process are complete (the guest, its spawner and its reaper) with all of them asleep:
+/// How many sandboxes of a process are complete (the guest, its spawner and its reaper) with all of them asleep:
 /// a prepared sandbox that has reached its wait for a workspace looks like this, one on its way there does not.
-pub fn resting_sandboxes() -> usize {
-    let guests = children(std::process::id()).into_iter();
+pub fn resting_sandboxes(pid: u32) -> usize {
+    let guests = children(pid).into_iter();
     guests
         .filter(|guest| {
             let family = children(*guest);
@@ -23,9 +23,38 @@ pub fn resting_sandboxes() -> usize {
 }
 
 fn is_asleep(pid: u32) -> bool {
+    stat(&pid.to_string()).first().is_some_and(|state| state == "S")
+}
+
+/// The fields of /proc/PID/stat from the state on, which is the third.
+fn stat(pid: &str) -> Vec<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in parentheses may hold anything; the state follows the last one.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    fields.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Processor time that a process has used, without its children.
+pub fn cpu_seconds(pid: u32) -> f64 {
+    ticks(&stat(&pid.to_string()), 11..13)
+}
+
+/// Processor time of those children of this process that have ended and been waited for.
+pub fn ended_children_cpu_seconds() -> f64 {
+    ticks(&stat("self"), 13..15)
+}
+
+/// Processor time of everything on the machine.
+pub fn machine_cpu_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields: Vec<String> = text.lines().next().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    // user, nice, system; behind idle and iowait: irq, softirq.
+    ticks(&fields, 1..4) + ticks(&fields, 6..8)
+}
+
+fn ticks(fields: &[String], range: std::ops::Range<usize>) -> f64 {
+    let ticks: u64 = fields.get(range).into_iter().flatten().filter_map(|field| field.parse::<u64>().ok()).sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// Proportional memory of a process and its children, in bytes. Sandboxes are undumpable: only root may ask.

@@ -1,13 +1,17 @@
 //! Samples and what is said about them: quantiles, and numbers as people read them. Knows nothing of what was
 //! measured.
 
-/// Seconds, bytes or bytes per second; whoever made it knows which.
+/// Seconds, bytes, or so much per second; whoever made it knows which.
 #[derive(Debug, Clone, Default)]
 pub struct Samples(Vec<f64>);
 
 impl Samples {
     pub fn push(&mut self, value: f64) {
         self.0.push(value);
+    }
+
+    pub fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
     }
 
     pub fn len(&self) -> usize {
@@ -64,21 +68,40 @@ impl Section {
     }
 }
 
+/// Figures that belong together and are not comparisons: rows of text under a head.
+#[derive(Debug, Clone)]
+pub struct Table {
+    pub title: &'static str,
+    pub note: String,
+    pub head: &'static [&'static str],
+    /// Those that are shorter than the head are filled up.
+    pub rows: Vec<Vec<String>>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Seconds,
     Bytes,
     BytesPerSecond,
+    PerSecond,
 }
 
 impl Unit {
+    /// Of speeds the low ones are the bad ones.
+    pub fn is_speed(self) -> bool {
+        matches!(self, Self::BytesPerSecond | Self::PerSecond)
+    }
+
     pub fn show(self, value: f64) -> String {
         match self {
             Self::Seconds if value >= 10.0 => format!("{value:.1} s"),
             Self::Seconds if value >= 0.1 => format!("{:.0} ms", value * 1e3),
             Self::Seconds => format!("{:.2} ms", value * 1e3),
+            Self::Bytes if value < 1e6 => format!("{:.0} kB", value / 1e3),
             Self::Bytes => format!("{:.2} MB", value / 1e6),
+            Self::BytesPerSecond if value < 1e9 => format!("{:.0} MB/s", value / 1e6),
             Self::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
+            Self::PerSecond => format!("{value:.0}/s"),
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::bench::COFFERDAM;
 use crate::commands::{PLAIN_PIPE, TO_NULL, TO_PIPE};
 use crate::crowd::{IdleMemory, Thousand};
 use crate::peers::{BWRAP, FORK_EXEC};
+use crate::server::{FIRST_OUTPUT, INFO_ZIP, ServerMeasured};
 use crate::start::{POOL, Start};
 use crate::stats::{Samples, Section, Unit};
 
@@ -18,8 +19,15 @@ pub struct Target {
     pub met: Option<bool>,
 }
 
+/// Both halves, or the one that was asked for.
 #[derive(Debug)]
 pub struct Measured {
+    pub sandbox: Option<SandboxMeasured>,
+    pub server: Option<ServerMeasured>,
+}
+
+#[derive(Debug)]
+pub struct SandboxMeasured {
     pub start: Start,
     pub burst: Section,
     pub whole: Section,
@@ -51,7 +59,12 @@ fn compare(promise: &'static str, unit: Unit, direction: Bound, measured: Option
 }
 
 pub fn judge(measured: &Measured) -> Vec<Target> {
-    let Measured { start, burst, whole, exec, throughput, idle, thousand } = measured;
+    let sandbox = measured.sandbox.iter().flat_map(judge_sandbox);
+    sandbox.chain(measured.server.iter().flat_map(judge_server)).collect()
+}
+
+fn judge_sandbox(measured: &SandboxMeasured) -> Vec<Target> {
+    let SandboxMeasured { start, burst, whole, exec, throughput, idle, thousand } = measured;
     let at_most = |promise, measured, bound| compare(promise, Unit::Seconds, Bound::AtMost, measured, bound);
     let output = |promise, name| {
         let bound = throughput.p50(PLAIN_PIPE).map(|speed| 0.4 * speed);
@@ -96,5 +109,52 @@ pub fn judge(measured: &Measured) -> Vec<Target> {
             // A quick run does not ask for so many.
             met: (thousand.asked >= 1000).then_some(all_alive),
         },
+    ]
+}
+
+fn judge_server(measured: &ServerMeasured) -> Vec<Target> {
+    let ServerMeasured { submissions, whole_jobs, first_output, readers, queue, restart, download, .. } = measured;
+    let at_least = |promise, unit, measured, bound| compare(promise, unit, Bound::AtLeast, measured, bound);
+    let at_most = |promise, measured, bound| compare(promise, Unit::Seconds, Bound::AtMost, measured, Some(bound));
+    // A quick run is not held to what is promised of many.
+    let only_of = |is_whole: bool, target: Target| Target { met: target.met.filter(|_| is_whole), ..target };
+    let slowest = |section: &Section| {
+        section.rows.iter().filter_map(|row| Some(row.outcome.as_ref().ok()?.quantile(1.0))).reduce(f64::max)
+    };
+    let asking = queue.times.rows.first().and_then(|row| Some(row.outcome.as_ref().ok()?.p99()));
+    let rate = submissions.rates.p50(COFFERDAM);
+    vec![
+        at_least(
+            "`POST /schedule`, durable ≥ 5,000/s (2 cores, the load on the same)",
+            Unit::PerSecond,
+            rate,
+            Some(5e3),
+        ),
+        at_least(
+            "`POST /schedule` ≥ 5 × FastAPI, equally durable",
+            Unit::PerSecond,
+            rate,
+            submissions.yardstick().map(|theirs| 5.0 * theirs),
+        ),
+        at_least("whole jobs ≥ 150/s", Unit::PerSecond, Some(whole_jobs.rate), Some(150.0)),
+        at_most("schedule → first output seen: p50 ≤ 15 ms", first_output.p50(FIRST_OUTPUT), 15e-3),
+        Target {
+            promise: "1,000 readers of a busy job get every event once, in order",
+            measured: format!("{} of {}", readers.complete, readers.asked),
+            bound: "all".to_owned(),
+            ratio: Some(readers.complete as f64 / readers.asked as f64),
+            met: (readers.asked >= 1000).then_some(readers.complete == readers.asked),
+        },
+        only_of(queue.waiting >= 10_000, at_most("`GET /status` with 10,000 waiting: p99 ≤ 20 ms", asking, 20e-3)),
+        only_of(
+            restart.jobs >= 100_000,
+            at_most("restart with 100,000 finished jobs: ready in ≤ 1 s, always", slowest(&restart.times), 1.0),
+        ),
+        at_least(
+            "zip of a workspace ≥ 1.0 × Info-ZIP",
+            Unit::BytesPerSecond,
+            download.speeds.p50(COFFERDAM),
+            download.speeds.p50(INFO_ZIP),
+        ),
     ]
 }
