@@ -12,7 +12,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-demo: ## build, and show commands running in a sandbox
+demo: ## build, start a server, and show a job from curl to zip
 	@scripts/setup demo
 	cargo build --release --package cofferdam
 	@scripts/demo target/release/cofferdam

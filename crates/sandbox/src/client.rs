@@ -4,6 +4,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use cofferdam_linux::files::percent_encode;
@@ -29,6 +30,8 @@ const JSON_MAX_BYTES: usize = 64 * 1024 * 1024;
 const RUN_MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// The sentence that comes with a refusal.
 const MESSAGE_MAX_BYTES: usize = 16 * 1024;
+/// A guest that takes longer for a short answer is stuck; whoever asks must not be stuck with it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Windows and frames sized for the throughput of output, see the guest's own.
 const FRAME_BYTES: u32 = 1024 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
@@ -237,8 +240,14 @@ impl Client {
     }
 
     async fn json<T: DeserializeOwned>(&self, method: &str, path: &str, body: RequestBody) -> Result<T, SandboxError> {
-        let body = self.send(method, path, body).await?.into_body();
-        let bytes = Limited::new(body, JSON_MAX_BYTES).collect().await.map_err(SandboxError::connection)?.to_bytes();
+        // A body that comes in pieces comes at its sender's pace.
+        let timeout = if matches!(body, RequestBody::Bytes(_)) { ANSWER_TIMEOUT } else { Duration::MAX };
+        let answered = async {
+            let body = self.send(method, path, body).await?.into_body();
+            Limited::new(body, JSON_MAX_BYTES).collect().await.map_err(SandboxError::connection)
+        };
+        let silent = |_| SandboxError::Connection("it does not answer".to_owned());
+        let bytes = tokio::time::timeout(timeout, answered).await.map_err(silent)??.to_bytes();
         serde_json::from_slice(&bytes)
             .map_err(|error| SandboxError::Connection(format!("its answer is not valid: {error}")))
     }

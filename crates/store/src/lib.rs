@@ -180,9 +180,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Events with a greater number than `after`, in order; at most `limit` and [`EVENTS_MAX`].
     async fn events(&self, id: &JobId, after: u64, limit: usize) -> Result<Vec<Event>, StoreError>;
 
-    /// The last event of this kind (see [`EventBody::kind`]), if there is one.
-    async fn last_event(&self, id: &JobId, kind: &str) -> Result<Option<Event>, StoreError>;
-
     /// `scheduled` becomes `running`, with the next generation. [`EventBody::Started`] is added, then `events`; `change`
     /// is applied. Refused with [`StoreError::State`] in any other state.
     async fn claim(

@@ -53,7 +53,7 @@ impl Client {
         // A proxy of the environment is for the internet, not for a server of one's own.
         let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build();
         let http = http.map_err(|error| Failure::new(exit_code::SERVER, format!("no client: {error}")))?;
-        Ok(Self { http, base: Arc::new(Mutex::new(reachable(base))), home })
+        Ok(Self { http, base: Arc::new(Mutex::new(base.trim_end_matches('/').to_owned())), home })
     }
 
     pub fn base(&self) -> String {
@@ -97,6 +97,7 @@ impl Client {
     }
 
     pub async fn cancel(&self, job: &str) -> Result<String, Failure> {
+        // Not by `send_patiently`: the compiler does not see that its closure can move between threads.
         let mut patience = Patience::new(self);
         loop {
             match self.answer(self.request(Method::POST, &format!("/jobs/{job}/cancel"))).await {
@@ -126,7 +127,7 @@ impl Client {
     }
 
     fn set_base(&self, url: &str) {
-        *self.base.lock().unwrap_or_else(PoisonError::into_inner) = reachable(url);
+        *self.base.lock().unwrap_or_else(PoisonError::into_inner) = url.to_owned();
     }
 
     /// The one that is there now. Where none comes, it may have been that of another command, which has ended: then
@@ -140,11 +141,6 @@ impl Client {
             *home.embedded.lock().await = Some(server);
         }
     }
-}
-
-/// The address to ask at: a server that listens everywhere is here as well, and answers to names of its own only.
-pub fn reachable(url: &str) -> String {
-    url.trim_end_matches('/').replacen("//0.0.0.0:", "//127.0.0.1:", 1).replacen("//[::]:", "//[::1]:", 1)
 }
 
 pub fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Failure> {

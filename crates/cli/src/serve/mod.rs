@@ -12,7 +12,6 @@ use cofferdam_server::http::trace::set_up_log;
 use cofferdam_server::{Server, Settings};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::client::reachable;
 use crate::exec::Failure;
 use crate::text::{print_line, say};
 use crate::{exit_code, terminal};
@@ -61,7 +60,7 @@ async fn serve(settings: Settings) -> Result<u8, Failure> {
     };
     if terminal::stdout_is_terminal() {
         let data = data.canonicalize().unwrap_or(data);
-        print_line(&format!("Cofferdam is at {}, its data in {}", reachable(&server.url()), data.display()))?;
+        print_line(&format!("Cofferdam is at {}, its data in {}", server.url(), data.display()))?;
     }
     if beyond_loopback {
         say(

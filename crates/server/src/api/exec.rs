@@ -15,7 +15,7 @@ use cofferdam_protocol::output::Stream;
 use cofferdam_sandbox::client::{Client, ExecStream};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use utoipa::ToSchema;
 
@@ -103,15 +103,24 @@ pub async fn exec(axum::extract::State(api): State, Named(id): Named, Payload(bo
     let (request, stdin) = parse_json::<ExecBody>(&body)?.into_request()?;
     let client = connect(&api, &id).await?;
     let exec = new_exec_id();
-    let stream = begin(&api, &id, &client, &exec, request).await?;
-    if let Some(stdin) = stdin {
-        let (sender, receiver) = mpsc::channel(1);
-        let _ = sender.send(Ok(Bytes::from(stdin))).await;
-        let (client, exec) = (client.clone(), exec.clone());
-        tokio::spawn(async move { drop(client.stdin(&exec, receiver).await) });
-    }
     let (lines, receiver) = mpsc::channel::<io::Result<Bytes>>(LINES);
-    tokio::spawn(follow(api, id, client, exec, stream, lines));
+    let (started, has_started) = oneshot::channel();
+    // In a task of its own from its beginning: a client that hangs up at any moment leaves no command behind.
+    tokio::spawn(async move {
+        let stream = match begin(&api, &id, &client, &exec, request).await {
+            Ok(stream) => stream,
+            Err(problem) => return drop(started.send(Err(problem))),
+        };
+        let _ = started.send(Ok(()));
+        if let Some(stdin) = stdin {
+            let (sender, receiver) = mpsc::channel(1);
+            let _ = sender.send(Ok(Bytes::from(stdin))).await;
+            let (client, exec) = (client.clone(), exec.clone());
+            tokio::spawn(async move { drop(client.stdin(&exec, receiver).await) });
+        }
+        follow(api, id, client, exec, stream, lines).await;
+    });
+    has_started.await.map_err(Problem::internal)??;
     let mut response = Response::new(Body::from_stream(ReceiverStream::new(receiver)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     untrusted(response.headers_mut());
@@ -146,7 +155,13 @@ pub async fn begin(
         request.argv.iter().take(ARGV_SHOWN_MAX).map(|argument| shorten(argument, ARGUMENT_SHOWN_CHARS)).collect();
     let event = EventBody::ExecStarted { exec: exec.to_string(), argv };
     api.jobs.inner().store.note(id, now_ms(), vec![event]).await?;
-    Ok(client.exec(exec, &request, 0, false).await?)
+    match client.exec(exec, &request, 0, false).await {
+        Ok(stream) => Ok(stream),
+        Err(error) => {
+            finish(api, id, client, exec, lost(&error.to_string())).await;
+            Err(error.into())
+        }
+    }
 }
 
 /// Tells the job's events how a command ended, and lets the guest forget it. The last line for whoever follows it.

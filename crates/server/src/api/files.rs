@@ -25,6 +25,8 @@ use super::{Answer, Api, Named, Payload, Query, State, answers, blocking, untrus
 use crate::clock::now_ms;
 use crate::http::problem::Problem;
 
+/// The end of the year 9999.
+const LAST_DATE_MS: u64 = 253_402_300_799_000;
 /// Deeper trees are listed directory by directory.
 const TREE_DEPTH: usize = 100;
 
@@ -133,7 +135,9 @@ pub async fn read(
     let mut response = ranged(Some(tokio::fs::File::from_std(file)), 0..stat.size_bytes, &headers).await?;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    let modified = UNIX_EPOCH + Duration::from_millis(u64::try_from(stat.modified_ms).unwrap_or_default());
+    // Of later years there is no date in HTTP.
+    let modified_ms = u64::try_from(stat.modified_ms).unwrap_or_default().min(LAST_DATE_MS);
+    let modified = UNIX_EPOCH + Duration::from_millis(modified_ms);
     if let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(modified)) {
         headers.insert(LAST_MODIFIED, value);
     }

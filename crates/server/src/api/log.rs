@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
@@ -20,6 +19,7 @@ use utoipa::IntoParams;
 use super::request::Invalid;
 use super::{Answer, Api, Named, Query, State, answers, untrusted};
 use crate::http::problem::Problem;
+use crate::jobs::Jobs;
 
 /// One read of the disk.
 pub const READ_BYTES: usize = 128 * 1024;
@@ -87,7 +87,7 @@ pub async fn log(
         Err(error) => return Err(error.into()),
     };
     let length = match &file {
-        Some(file) => file.metadata().await?.len(),
+        Some(file) => file.metadata().await?.len().min(api.jobs.log_recorded(&id)),
         None => 0,
     };
     let part = part.map_or(0..length, |part| part.start.min(length)..part.end.min(length));
@@ -182,8 +182,8 @@ async fn follow(api: &Api, id: &JobId, part: Option<StepPart>) -> Answer<Respons
     let job = api.job(id).await?;
     // Woken by every event from now on; what is in the file is read first.
     let reader = inner.feeds.follow(&inner.store, id, job.last_seq).await?;
-    let (store, path) = (inner.store.clone(), api.directory(id).log());
-    let state = Following { store, id: id.clone(), path, at: 0, reader, part, has_ended: false };
+    let (jobs, path) = (api.jobs.clone(), api.directory(id).log());
+    let state = Following { jobs, id: id.clone(), path, at: 0, reader, part, has_ended: false };
     let stop = api.stop.clone();
     let chunks = stream::unfold((state, stop), |(mut state, stop)| async move {
         loop {
@@ -209,7 +209,7 @@ async fn follow(api: &Api, id: &JobId, part: Option<StepPart>) -> Answer<Respons
 }
 
 struct Following {
-    store: Arc<dyn Store>,
+    jobs: Jobs,
     id: JobId,
     path: std::path::PathBuf,
     at: u64,
@@ -220,12 +220,13 @@ struct Following {
 
 impl Following {
     async fn read(&mut self) -> io::Result<Bytes> {
-        let mut room = READ_BYTES as u64;
+        let recorded = self.jobs.log_recorded(&self.id);
+        let mut room = (READ_BYTES as u64).min(recorded.saturating_sub(self.at));
         if let Some(part) = &mut self.part {
-            part.update(&*self.store, &self.id).await.map_err(io::Error::other)?;
+            part.update(&*self.jobs.inner().store, &self.id).await.map_err(io::Error::other)?;
             self.at = self.at.max(part.range.start);
             self.has_ended |= part.has_ended;
-            room = room.min(part.range.end - self.at);
+            room = room.min(part.range.end.saturating_sub(self.at));
         }
         let mut file = match tokio::fs::File::open(&self.path).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Bytes::new()),

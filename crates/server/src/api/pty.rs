@@ -79,9 +79,15 @@ pub async fn pty(
     let upgrade = upgrade.map_err(|_| Problem::upgrade_required("this is a terminal; connect to it by WebSocket"))?;
     let client = connect(&api, &id).await?;
     let exec = new_exec_id();
-    let stream = begin(&api, &id, &client, &exec, request).await?;
     let upgrade = upgrade.max_message_size(MESSAGE_MAX_BYTES);
-    Ok(upgrade.on_upgrade(move |socket| converse(api, id, client, exec, stream, socket)))
+    // Begun when there is somebody to talk to.
+    Ok(upgrade.on_upgrade(async move |mut socket| match begin(&api, &id, &client, &exec, request).await {
+        Ok(stream) => converse(api, id, client, exec, stream, socket).await,
+        Err(problem) => {
+            let message = serde_json::json!({ "exit_code": null, "message": problem.detail });
+            let _ = socket.send(Message::Text(message.to_string().into())).await;
+        }
+    }))
 }
 
 async fn converse(

@@ -83,6 +83,12 @@ impl From<ArtifactError> for Problem {
     fn from(error: ArtifactError) -> Self {
         match error {
             ArtifactError::File(error) => error.into(),
+            ArtifactError::TooLarge { .. } => Self::too_large(error.to_string()),
+            ArtifactError::Content { ref source, .. } | ArtifactError::Output(ref source)
+                if source.kind() == std::io::ErrorKind::StorageFull =>
+            {
+                Self::no_space("no space is left on the disk of the data directory; free some space")
+            }
             error => Self::internal(error),
         }
     }

@@ -17,6 +17,7 @@ use super::view::JobView;
 use super::{Answer, Api, Base, Payload, State, answers};
 use crate::http::BODY_BYTES_MAX;
 use crate::http::problem::Problem;
+use crate::http::trace::record_job;
 use crate::jobs::Submission;
 
 const KEY_MAX_BYTES: usize = 255;
@@ -151,7 +152,9 @@ pub async fn accept(
             staging.keep();
         }
     };
-    Ok(api.jobs.submit(Submission { id, spec, idempotency }, keep).await?.job)
+    let job = api.jobs.submit(Submission { id, spec, idempotency }, keep).await?.job;
+    record_job(&job.id);
+    Ok(job)
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {

@@ -1,8 +1,9 @@
-//! Files on their way in: streamed to the disk, never held in memory, complete or not there. A client that hangs up
-//! leaves nothing behind.
+//! Files on their way in: streamed to the disk, never held in memory. Each file is complete or not there, and a job's
+//! input is complete before the job is.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -24,8 +25,13 @@ use super::schedule::upload_problem;
 use super::{Answer, Api, Named, State, answers, blocking};
 use crate::clock::now_ms;
 use crate::http::problem::Problem;
-use crate::jobs::directory;
+use crate::jobs::directory::{self, remove_tree};
 
+/// How long the removal of an upload that came to nothing is tried; the next start of the server sees to the rest.
+const REMOVE_ATTEMPTS: u32 = 20;
+const REMOVE_PAUSE: Duration = Duration::from_millis(10);
+/// Names that events tell of; of a great many, the first.
+const EVENTS_MAX: usize = 100;
 /// Chunks between the network and the disk.
 const CHUNKS: usize = 8;
 
@@ -126,8 +132,7 @@ impl Staging {
         let bytes = self.most_bytes;
         blocking(move || {
             let limits = cofferdam_artifacts::copy::CopyLimits { bytes, ..Default::default() };
-            cofferdam_artifacts::copy::copy_tree(&Workspace::open(&input)?, &files, limits)
-                .map_err(Problem::internal)?;
+            cofferdam_artifacts::copy::copy_tree(&Workspace::open(&input)?, &files, limits)?;
             Ok(())
         })
         .await
@@ -140,8 +145,19 @@ impl Drop for Staging {
             return;
         }
         let path = self.path.clone();
-        // A tree of any size, and nobody waits for it.
-        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path));
+        // A tree of any size, and nobody waits for it. Whoever was writing into it when the client hung up is about to
+        // notice.
+        tokio::task::spawn_blocking(move || {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+                return;
+            };
+            for _ in 0..REMOVE_ATTEMPTS {
+                match remove_tree(parent, name) {
+                    Err(FileError::NotFound { .. }) => return,
+                    _ => std::thread::sleep(REMOVE_PAUSE),
+                }
+            }
+        });
     }
 }
 
@@ -315,11 +331,35 @@ pub async fn upload(axum::extract::State(api): State, Named(id): Named, request:
     let most = api.jobs.inner().settings.upload_max_bytes;
     let mut room = most;
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let is_tar = kind.starts_with("application/x-tar");
     let mut uploaded = Vec::new();
+    let received = receive(request, files, &mut room, most, &mut uploaded).await;
+    // Also of what was broken off: a part of it is there.
+    let changed = |path: &String| EventBody::FileChanged { path: path.clone(), action: FileAction::Written };
+    let mut events: Vec<EventBody> = uploaded.iter().take(EVENTS_MAX).map(changed).collect();
+    if is_tar {
+        events.push(EventBody::FileChanged { path: ".".to_owned(), action: FileAction::Written });
+    }
+    if !events.is_empty() {
+        api.jobs.inner().store.note(&id, now_ms(), events).await?;
+    }
+    received?;
+    Ok(Json(Uploaded { files: uploaded }))
+}
+
+/// Writes what comes; `uploaded` are the names of the files that are complete.
+async fn receive(
+    request: Request,
+    files: Workspace,
+    room: &mut u64,
+    most: u64,
+    uploaded: &mut Vec<String>,
+) -> Answer<()> {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     match kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
         "application/x-tar" => {
             let body: Body = request.into_body();
-            unpack(files, body.into_data_stream(), &mut room, most, |_| ()).await.map_err(upload_problem)?;
+            unpack(files, body.into_data_stream(), room, most, |_| ()).await.map_err(upload_problem)?;
         }
         "multipart/form-data" => {
             let mut parts = Multipart::from_request(request, &()).await.map_err(Problem::from)?;
@@ -329,7 +369,7 @@ pub async fn upload(axum::extract::State(api): State, Named(id): Named, request:
                 };
                 let path = super::request::to_path(&format!("file {name}"), &name)?;
                 let options = WriteOptions { parents: true, ..WriteOptions::default() };
-                write_stream(files.try_clone()?, path, options, part, &mut room, most, |_| ())
+                write_stream(files.try_clone()?, path, options, part, room, most, |_| ())
                     .await
                     .map_err(upload_problem)?;
                 uploaded.push(name);
@@ -340,11 +380,5 @@ pub async fn upload(axum::extract::State(api): State, Named(id): Named, request:
         }
         _ => return Err(Problem::unsupported_media_type("multipart/form-data or application/x-tar")),
     }
-    let changed = |path: &String| EventBody::FileChanged { path: path.clone(), action: FileAction::Written };
-    let mut events: Vec<EventBody> = uploaded.iter().take(100).map(changed).collect();
-    if events.is_empty() {
-        events.push(EventBody::FileChanged { path: ".".to_owned(), action: FileAction::Written });
-    }
-    api.jobs.inner().store.note(&id, now_ms(), events).await?;
-    Ok(Json(Uploaded { files: uploaded }))
+    Ok(())
 }

@@ -2,13 +2,14 @@
 //! Either way its directory is made ready first; a disk that is full is waited for. The rest is [`Run`]'s.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cofferdam_linux::files::Workspace;
 use cofferdam_protocol::job::{JobId, JobSpec, JobState};
 use cofferdam_store::{Job, JobChange, StoreError};
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::directory::{JobDirectory, PrepareError};
 use super::log::Log;
@@ -77,6 +78,7 @@ async fn go(jobs: Arc<Inner>, live: Arc<Live>, id: JobId, spec: Arc<JobSpec>, be
         }
         Err(_) => return,
     };
+    live.log_recorded.store(log.end(), Ordering::Release);
     let run = Run {
         jobs,
         live,
@@ -156,12 +158,18 @@ async fn end_unprepared(
         let _ = sandbox.destroy().await;
     }
     let (events, change) = end_of(state, Some(reason));
-    let _ = insist(jobs, id, || jobs.store.append(id, generation, now_ms(), events.clone(), change.clone())).await;
+    let ended = insist(jobs, id, || jobs.store.append(id, generation, now_ms(), events.clone(), change.clone())).await;
+    if ended.is_ok() {
+        jobs.metrics.job_finished(state);
+        info!(job = %id, %state, "the job has ended before its work began");
+    }
 }
 
 async fn claim(jobs: &Inner, id: &JobId) -> Ongoing<u64> {
     let lease = jobs.lease();
-    insist(jobs, id, || jobs.store.claim(id, &lease, Vec::new(), JobChange::default())).await.map(|job| job.generation)
+    let job = insist(jobs, id, || jobs.store.claim(id, &lease, Vec::new(), JobChange::default())).await?;
+    jobs.metrics.queue_waited(Duration::from_millis(now_ms().saturating_sub(job.created_ms)));
+    Ok(job.generation)
 }
 
 /// Asks the store until it can answer: a disk that is full is waited for. What it refuses is not ours to do.
@@ -173,6 +181,10 @@ where
         match ask().await {
             Ok(answer) => return Ok(answer),
             Err(StoreError::NotFound(_) | StoreError::State { .. } | StoreError::Fenced(_) | StoreError::Closed) => {
+                return Err(Ending::NotOurs);
+            }
+            Err(error @ StoreError::Damaged(_)) => {
+                warn!(job = %id, "the job is left as it is: {error}");
                 return Err(Ending::NotOurs);
             }
             Err(error) => {

@@ -1,9 +1,9 @@
-//! What a job tried to reach: every connection is a line in its directory, the first ones are events too.
+//! What a job tried to reach: connections are lines in its directory, up to a bound, and the first ones are events too.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cofferdam_protocol::event::EventBody;
@@ -18,6 +18,8 @@ use crate::clock::now_ms;
 
 /// Connections of one run that become events; the file has all of them.
 const EVENTS_MAX: u32 = 1_000;
+/// Of the file, which a job that tries without end would fill the disk with.
+const FILE_MAX_BYTES: u64 = 16 << 20;
 /// Events that wait to be recorded; what is beyond is in the file only.
 const WAITING_MAX: usize = 64;
 
@@ -29,13 +31,16 @@ pub fn log(jobs: &Arc<Inner>, id: &JobId, spec: &JobSpec, directory: &JobDirecto
     let file = File::options().create(true).append(true).mode(0o600).open(directory.connections()).ok().map(Mutex::new);
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     tokio::spawn(record(jobs.clone(), id.clone(), receiver));
-    let told = AtomicU32::new(0);
+    let (told, written) = (AtomicU32::new(0), AtomicU64::new(0));
     Some(Arc::new(move |connection: &ConnectionRecord| {
         if let Some(Ok(mut file)) = file.as_ref().map(Mutex::lock)
             && let Ok(mut line) = serde_json::to_vec(connection)
         {
             line.push(b'\n');
-            let _ = file.write_all(&line);
+            let before = written.fetch_add(line.len() as u64, Ordering::Relaxed);
+            if before < FILE_MAX_BYTES {
+                let _ = file.write_all(&line);
+            }
         }
         if let Some(event) = event(connection)
             && told.fetch_add(1, Ordering::Relaxed) < EVENTS_MAX

@@ -11,7 +11,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cofferdam_artifacts::ArtifactError;
@@ -179,6 +179,11 @@ pub fn incoming(data: &DataDirectory, id: &JobId) -> PathBuf {
     data.incoming().join(id.as_str())
 }
 
+/// A tree of any shape, by the library that is not led astray by what is in it.
+pub fn remove_tree(parent: &Path, name: &str) -> Result<(), FileError> {
+    Workspace::open(parent)?.remove(&RelativePath::parse(name.as_bytes())?, true)
+}
+
 /// A directory for its owner alone.
 pub fn make(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
@@ -192,8 +197,12 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     // There is one already, or this file system knows no files without a name.
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
-    fs::write(&unfinished, content)?;
-    fs::rename(&unfinished, path)
+    let write = || {
+        let options = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
+        options?.write_all(content)?;
+        fs::rename(&unfinished, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&unfinished)))
 }
 
 fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {

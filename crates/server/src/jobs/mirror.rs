@@ -23,6 +23,10 @@ use crate::data::DataDirectory;
 const DELAY: Duration = Duration::from_millis(100);
 /// Below everything that somebody waits for.
 const NICE: i32 = 10;
+/// How long a server that stops goes on writing; the next one does the rest.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Before what a full disk has refused is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The condition variable takes no endless time.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Of each step's output in the memory file.
@@ -40,7 +44,8 @@ struct Queue {
     /// With the time at which each is due.
     order: VecDeque<(JobId, Instant)>,
     jobs: HashMap<JobId, Task>,
-    is_closed: bool,
+    /// Since when no more comes.
+    closed: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -60,6 +65,18 @@ impl Mirror {
     }
 
     fn put(&self, id: JobId, task: Task) {
+        self.put_later(id, task, DELAY);
+    }
+
+    /// Once more what could not be done; what has come meanwhile counts more.
+    fn put_back(&self, id: JobId, task: Task) {
+        let is_superseded = self.lock().jobs.contains_key(&id);
+        if !is_superseded {
+            self.put_later(id, task, RETRY_DELAY);
+        }
+    }
+
+    fn put_later(&self, id: JobId, task: Task, delay: Duration) {
         let mut queue = self.lock();
         match queue.jobs.get_mut(&id) {
             // What is to be removed is not written any more.
@@ -67,32 +84,33 @@ impl Mirror {
             Some(waiting) => *waiting = task,
             None => {
                 queue.jobs.insert(id.clone(), task);
-                queue.order.push_back((id, Instant::now() + DELAY));
+                queue.order.push_back((id, Instant::now() + delay));
                 self.changed.notify_one();
             }
         }
     }
 
     pub fn close(&self) {
-        self.lock().is_closed = true;
+        self.lock().closed = Some(Instant::now());
         self.changed.notify_one();
     }
 
     fn next(&self) -> Option<(JobId, Task)> {
         let mut queue = self.lock();
         loop {
-            let wait = match queue.order.front() {
-                Some((_, due)) if !queue.is_closed => due.saturating_duration_since(Instant::now()),
-                Some(_) => Duration::ZERO,
-                None if queue.is_closed => return None,
-                None => Duration::MAX,
+            let wait = match (queue.order.front(), queue.closed) {
+                (None, Some(_)) => return None,
+                (Some(_), Some(since)) if since.elapsed() > CLOSING_TIMEOUT => return None,
+                (Some(_), Some(_)) => Duration::ZERO,
+                (Some((_, due)), None) => due.saturating_duration_since(Instant::now()),
+                (None, None) => LONGEST_WAIT,
             };
             if wait.is_zero() {
                 let (id, _) = queue.order.pop_front()?;
                 let task = queue.jobs.remove(&id)?;
                 return Some((id, task));
             }
-            let waited = self.changed.wait_timeout(queue, wait.min(LONGEST_WAIT));
+            let waited = self.changed.wait_timeout(queue, wait);
             queue = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
     }
@@ -115,15 +133,19 @@ pub fn start(
         let _ = rustix::process::setpriority_process(None, NICE);
         let scribe = Scribe { store, data, url, runtime };
         while let Some((id, task)) = mirror.next() {
-            let done = match task {
-                Task::Write(job) => scribe.write(&job),
+            let done = match &task {
+                Task::Write(job) => scribe.write(job),
                 Task::Remove => scribe.remove(&id),
             };
-            // Deleted in the meantime: its removal follows.
-            if let Err(error) = done
-                && !matches!(error, ScribeError::Store(StoreError::NotFound(_)))
-            {
-                warn!(job = %id, "its files cannot be brought up to date: {error}");
+            match done {
+                // Deleted in the meantime: its removal follows.
+                Ok(()) | Err(ScribeError::Store(StoreError::NotFound(_))) => {}
+                Err(error) => {
+                    warn!(job = %id, "its files cannot be brought up to date: {error}");
+                    if error.is_no_space() {
+                        mirror.put_back(id, task);
+                    }
+                }
             }
         }
     })
@@ -245,4 +267,14 @@ enum ScribeError {
     File(#[from] cofferdam_linux::files::FileError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl ScribeError {
+    fn is_no_space(&self) -> bool {
+        match self {
+            Self::Io(error) => error.kind() == io::ErrorKind::StorageFull,
+            Self::File(error) => matches!(error, cofferdam_linux::files::FileError::NoSpace { .. }),
+            Self::Store(error) => matches!(error, StoreError::NoSpace),
+        }
+    }
 }

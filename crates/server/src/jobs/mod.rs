@@ -16,6 +16,7 @@ mod run;
 mod step;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ pub struct Inner {
 pub struct Live {
     pub cancel: CancellationToken,
     pub sandbox: RwLock<Option<Sandbox>>,
+    /// As much of the log as events tell of; a crash may take back what is behind it.
+    pub log_recorded: AtomicU64,
 }
 
 /// What a job needs besides its specification.
@@ -224,6 +227,7 @@ impl Jobs {
         whole(async move {
             let job = jobs.0.store.cancel(&id, now_ms(), "cancelled by request").await?;
             if jobs.0.scheduler().remove(&id) {
+                jobs.0.metrics.job_finished(job.state);
                 jobs.0.wake.notify_one();
             }
             if let Some(live) = jobs.live(&id) {
@@ -251,6 +255,11 @@ impl Jobs {
 
     pub fn live(&self, id: &JobId) -> Option<Arc<Live>> {
         self.0.live().get(id).cloned()
+    }
+
+    /// As much of a job's log as may be shown: what events tell of, as long as there is more to come.
+    pub fn log_recorded(&self, id: &JobId) -> u64 {
+        self.live(id).map_or(u64::MAX, |live| live.log_recorded.load(Ordering::Acquire))
     }
 
     /// A connection of one's own to the guest of a running job.

@@ -1,6 +1,7 @@
 //! Output on its way from a command to the log and into events. Knows which of the bytes that have come belong to
 //! complete frames: only those are written, since only behind them can another server resume.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use cofferdam_protocol::event::{EXCERPT_MAX_BYTES, EventBody, OutputPart, OutputStream};
@@ -23,7 +24,7 @@ pub struct Output {
     step: u32,
     /// Bytes that are not in the log yet, and which stream they came from.
     buffer: Vec<u8>,
-    pieces: Vec<(Stream, usize)>,
+    pieces: VecDeque<(Stream, usize)>,
     /// How many of them belong to complete frames, and the guest's position behind those.
     complete: usize,
     complete_position: u64,
@@ -41,7 +42,7 @@ impl Output {
         Self {
             step,
             buffer: Vec::new(),
-            pieces: Vec::new(),
+            pieces: VecDeque::new(),
             complete: 0,
             complete_position: position,
             event_from: log_end,
@@ -55,9 +56,9 @@ impl Output {
 
     pub fn push(&mut self, stream: Stream, data: &[u8]) {
         self.buffer.extend_from_slice(data);
-        match self.pieces.last_mut() {
+        match self.pieces.back_mut() {
             Some((last, length)) if *last == stream => *length += data.len(),
-            _ => self.pieces.push((stream, data.len())),
+            _ => self.pieces.push_back((stream, data.len())),
         }
     }
 
@@ -84,7 +85,7 @@ impl Output {
             self.add_to_excerpt(stream, &taken[from..from + used]);
             from += used;
             if used == length {
-                self.pieces.remove(0);
+                self.pieces.pop_front();
             } else {
                 self.pieces[0].1 -= used;
             }

@@ -1,5 +1,6 @@
-//! What a step runs in the sandbox. The same step always gives the same request: a server that takes a job over finds
-//! the running command by asking for it again.
+//! What a step runs in the sandbox. The same step gives the same request: a server that takes a job over finds the
+//! running command by asking for it again. TypeScript that changes the files it imports is the exception; it counts as
+//! lost then.
 
 use std::io::Read;
 use std::time::Duration;

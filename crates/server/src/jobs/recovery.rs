@@ -12,7 +12,7 @@ use cofferdam_store::{Job, StoreError};
 use tracing::{info, warn};
 
 use super::begin::{self, LostSandbox};
-use super::directory::JobDirectory;
+use super::directory::{JobDirectory, remove_tree};
 use super::{Inner, Live, connections};
 use crate::scheduler::Demand;
 
@@ -53,13 +53,20 @@ async fn take_up(jobs: &Arc<Inner>, job: Job) -> Result<(), StoreError> {
     let reason = "the server was restarted";
     let job = match jobs.store.take_over(&job.id, &jobs.lease(), reason, true).await {
         Ok(job) => job,
-        Err(error @ (StoreError::NoSpace | StoreError::ReadOnly(_) | StoreError::Damaged(_))) => return Err(error),
+        Err(error @ (StoreError::NoSpace | StoreError::ReadOnly(_))) => return Err(error),
         Err(error) => {
             warn!(job = %job.id, "the job cannot be taken up: {error}");
             return Ok(());
         }
     };
-    let spec = jobs.store.spec(&job.id).await?;
+    let spec = match jobs.store.spec(&job.id).await {
+        Ok(spec) => spec,
+        // One damaged row is no reason to leave all others alone.
+        Err(error) => {
+            warn!(job = %job.id, "the job cannot be read: {error}");
+            return Ok(());
+        }
+    };
     jobs.scheduler().occupy(Demand {
         id: job.id.clone(),
         tenant: job.tenant.clone(),
@@ -107,11 +114,17 @@ async fn tidy(jobs: Arc<Inner>, uploads: Vec<String>) {
     for name in uploads {
         let is_wanted = match JobId::try_from(name.clone()) {
             // Input of a job waits here until the job starts; of one that never will it is taken along by the mirror.
-            Ok(id) => jobs.store.job(&id).await.is_ok_and(|job| !job.is_mirrored),
+            Ok(id) => match jobs.store.job(&id).await {
+                Ok(job) => !job.is_mirrored,
+                Err(StoreError::NotFound(_)) => false,
+                // Whoever cannot say whether it is wanted does not remove it.
+                Err(_) => true,
+            },
             Err(_) => false,
         };
-        if !is_wanted && let Ok(path) = RelativePath::parse(name.as_bytes()) {
-            let _ = Workspace::open(&jobs.data.incoming()).and_then(|incoming| incoming.remove(&path, true));
+        if !is_wanted {
+            let incoming = jobs.data.incoming();
+            let _ = tokio::task::spawn_blocking(move || remove_tree(&incoming, &name)).await;
         }
     }
     for id in jobs.store.deleted().await.unwrap_or_default() {
@@ -123,7 +136,8 @@ async fn tidy(jobs: Arc<Inner>, uploads: Vec<String>) {
         }
     }
     for job in jobs.store.queued().await.unwrap_or_default() {
-        if !JobDirectory::new(&jobs.data, &job.id).root().join("status.json").exists()
+        let status = JobDirectory::new(&jobs.data, &job.id).root().join("status.json");
+        if !tokio::fs::try_exists(status).await.unwrap_or(true)
             && let Ok(job) = jobs.store.job(&job.id).await
         {
             jobs.mirror.write(&job);

@@ -5,13 +5,16 @@
 //! recorded as started before its command is sent, its result is recorded before the sandbox may forget it, and the
 //! sandbox is gone before the job is said to have ended.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cofferdam_linux::files::Workspace;
 use cofferdam_protocol::event::EventBody;
 use cofferdam_protocol::exec::ExecId;
 use cofferdam_protocol::job::{JobId, JobSpec, JobState, Work};
+use cofferdam_protocol::limits::show_duration;
 use cofferdam_sandbox::SandboxError;
 use cofferdam_sandbox::client::Client;
 use cofferdam_sandbox::local::{ConnectionLog, Sandbox, SandboxSpec, Workspace as SandboxWorkspace};
@@ -155,12 +158,19 @@ impl Run {
                     if self.live.cancel.is_cancelled() && running.is_none() {
                         return Err(Ending::Cancelled);
                     }
+                    if Instant::now() >= self.deadline && running.is_none() {
+                        return Err(Ending::Failed(self.time_is_over()));
+                    }
                     let (is_ok, result) = self.step(number, running.take()).await?;
                     self.after_step(number, is_ok, &result)?;
                 }
                 Ok(())
             }
         }
+    }
+
+    pub(super) fn time_is_over(&self) -> String {
+        format!("the job's time of {} is over", show_duration(self.spec.timeout_ms))
     }
 
     /// Whether the job goes on behind this step.
@@ -181,9 +191,11 @@ impl Run {
         if self.live.cancel.is_cancelled() {
             return Err(Ending::Cancelled);
         }
-        if let Some(lost) = self.lost.take_if(|_| Instant::now() < self.deadline) {
+        if Instant::now() >= self.deadline {
+            return Err(Ending::Completed(Some("its time to live is over".to_owned())));
+        }
+        if let Some(lost) = &self.lost {
             let reason = format!("its sandbox was lost: {}", lost.reason);
-            self.lost = Some(lost);
             self.tell_lost();
             return Err(Ending::Failed(reason));
         }
@@ -289,6 +301,8 @@ impl Run {
         change.steps_done = Some(self.steps_done);
         let (store, id, lease) = (&self.jobs.store, &self.id, self.jobs.lease());
         let begun = Instant::now();
+        // Before the commit: whoever is woken by the event finds the log that it tells of.
+        self.live.log_recorded.store(self.log.end(), Ordering::Release);
         let job = match self.generation {
             None => insist(&self.jobs, id, || store.claim(id, &lease, all.clone(), change.clone())).await?,
             Some(generation) => {
@@ -304,6 +318,9 @@ impl Run {
 
     pub(super) async fn write_log(&mut self, bytes: Vec<u8>) -> Ongoing<()> {
         while let Err(error) = self.log.append(bytes.clone()).await {
+            if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+                return Err(Ending::Failed(format!("its log cannot be written: {error}")));
+            }
             warn!(job = %self.id, "the log cannot be written, trying again: {error}");
             self.jobs.pause().await?;
         }

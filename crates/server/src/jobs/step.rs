@@ -49,6 +49,14 @@ struct Attempt {
     /// Where in the guest's sequence of output to go on.
     position: u64,
     is_recorded: bool,
+    /// An earlier server began it.
+    is_resumed: bool,
+}
+
+impl Attempt {
+    fn new(number: u32, attempt: u32) -> Self {
+        Self { number, attempt, started_ms: now_ms(), log_from: 0, position: 0, is_recorded: false, is_resumed: false }
+    }
 }
 
 impl Run {
@@ -58,13 +66,20 @@ impl Run {
         let step = &spec.work.steps()[number as usize - 1];
         let mut attempt = match running {
             Some(StepProgress::Running { attempt, started_ms, log_from, position, .. }) => {
-                Attempt { number, attempt, started_ms, log_from, position, is_recorded: true }
+                Attempt { number, attempt, started_ms, log_from, position, is_recorded: true, is_resumed: true }
             }
-            _ => Attempt { number, attempt: 1, started_ms: now_ms(), log_from: 0, position: 0, is_recorded: false },
+            _ => Attempt::new(number, 1),
         };
         loop {
             match self.attempt(step, &mut attempt).await? {
-                End::Done(result) => return self.finish_step(&attempt, result).await,
+                End::Done(result) => {
+                    let finished = self.finish_step(&attempt, result).await?;
+                    // A command's result can be asked for again; what a file step did cannot.
+                    if matches!(finished.1, StepResult::File { .. }) {
+                        self.record(Vec::new()).await?;
+                    }
+                    return Ok(finished);
+                }
                 End::Stopped(result, ending) => {
                     // A server that takes over from here must not go on with the next step.
                     if let Ending::Failed(reason) = &ending {
@@ -81,15 +96,7 @@ impl Run {
                     }
                     let line = self.log.line(&format!("── the step {message}; it is begun again"));
                     self.write_log(line).await?;
-                    let again = attempt.attempt + 1;
-                    attempt = Attempt {
-                        number,
-                        attempt: again,
-                        started_ms: now_ms(),
-                        log_from: 0,
-                        position: 0,
-                        is_recorded: false,
-                    };
+                    attempt = Attempt::new(number, attempt.attempt + 1);
                 }
             }
         }
@@ -98,12 +105,18 @@ impl Run {
     async fn attempt(&mut self, step: &Step, attempt: &mut Attempt) -> Ongoing<End> {
         let program = match Program::new(&self.spec, attempt.number, step, &self.workspace).await {
             Ok(program) => program,
+            // It ran already: it has changed what it was made of.
+            Err(message) if attempt.is_recorded => return Ok(End::Lost(message)),
             Err(message) => {
                 self.begin_step(step, attempt).await?;
                 return Ok(End::Done(StepResult::Error { message }));
             }
         };
         let Some(program) = program else {
+            // Nobody knows whether it was done, and doing it again does no harm; but it is said.
+            if attempt.is_recorded {
+                *attempt = Attempt::new(attempt.number, attempt.attempt + 1);
+            }
             self.begin_step(step, attempt).await?;
             return self.file_step(step).await.map(End::Done);
         };
@@ -173,7 +186,7 @@ impl Run {
     async fn follow(&mut self, client: &Client, id: &ExecId, program: &Program, attempt: &Attempt) -> Ongoing<End> {
         let mut stream = match client.exec(id, &program.request, attempt.position, true).await {
             Ok(stream) => stream,
-            Err(error @ SandboxError::Refused { .. }) => {
+            Err(error @ SandboxError::Refused { .. }) if !attempt.is_resumed => {
                 return Ok(End::Done(StepResult::Error { message: error.to_string() }));
             }
             Err(error) => return Ok(End::Lost(error.to_string())),
@@ -195,7 +208,7 @@ impl Run {
                 () = self.live.cancel.cancelled() => break Some(("cancelled by request".to_owned(), Ending::Cancelled)),
                 () = self.jobs.detach.cancelled() => return Err(Ending::Detached),
                 () = tokio::time::sleep_until(self.deadline) => {
-                    let reason = format!("the job's time of {} is over", show_duration(self.spec.timeout_ms));
+                    let reason = self.time_is_over();
                     break Some((reason.clone(), Ending::Failed(reason)));
                 }
                 () = event_due => {

@@ -54,7 +54,6 @@ async fn what_is_not_there_is_not_found(open: Open<'_>) {
     assert_eq!(store.job(&id(1)).await, Err(missing.clone()));
     assert_eq!(store.spec(&id(1)).await, Err(missing.clone()));
     assert_eq!(store.events(&id(1), 0, 1).await, Err(missing.clone()));
-    assert_eq!(store.last_event(&id(1), "scheduled").await, Err(missing.clone()));
     assert_eq!(store.claim(&id(1), &lease, vec![], Default::default()).await, Err(missing.clone()));
     assert_eq!(store.take_over(&id(1), &lease, "why", true).await, Err(missing.clone()));
     assert_eq!(store.append(&id(1), 0, 1, vec![], Default::default()).await, Err(missing.clone()));

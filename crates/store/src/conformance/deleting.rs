@@ -25,7 +25,6 @@ async fn a_deleted_job_is_not_found(open: Open<'_>) {
         assert_eq!(store.job(&id(number)).await, Err(missing.clone()));
         assert_eq!(store.spec(&id(number)).await, Err(missing.clone()));
         assert_eq!(store.events(&id(number), 0, 1).await, Err(missing.clone()));
-        assert_eq!(store.last_event(&id(number), "ended").await, Err(missing.clone()));
         assert_eq!(store.note(&id(number), 1, vec![file_changed("a")]).await, Err(missing.clone()));
         assert_eq!(store.cancel(&id(number), 1, "why").await, Err(missing.clone()));
         let claim = store.claim(&id(number), &lease("one", 1, 2), vec![], JobChange::default()).await;

@@ -1,7 +1,6 @@
-//! Reading events back: in order, in pieces, and the last of a kind.
+//! Reading events back: in order, and in pieces.
 
 use cofferdam_protocol::event::{Event, EventBody, OutputPart, OutputStream};
-use cofferdam_protocol::job::JobState;
 
 use super::{Open, Subject, file_changed, id};
 use crate::{EVENTS_MAX, JobChange};
@@ -9,7 +8,6 @@ use crate::{EVENTS_MAX, JobChange};
 pub(super) async fn run(open: Open<'_>) {
     events_come_in_pieces(open).await;
     an_answer_is_bounded(open).await;
-    the_last_of_a_kind(open).await;
     many_writers_leave_no_gaps(open).await;
 }
 
@@ -54,16 +52,6 @@ async fn an_answer_is_bounded(open: Open<'_>) {
     assert_eq!(events.len(), EVENTS_MAX);
     let rest = subject.store.events(&id(1), EVENTS_MAX as u64, usize::MAX).await.expect("the rest");
     assert_eq!(rest.iter().map(|event| event.seq).collect::<Vec<_>>(), [EVENTS_MAX as u64 + 1]);
-}
-
-async fn the_last_of_a_kind(open: Open<'_>) {
-    let subject = Subject::new(open);
-    subject.ended(1, JobState::Completed).await;
-    subject.store.note(&id(1), 1_600, vec![file_changed("a"), file_changed("b")]).await.expect("noted");
-    subject.store.note(&id(1), 1_700, vec![EventBody::CancelRequested]).await.expect("noted");
-    let last = subject.store.last_event(&id(1), "file_changed").await;
-    assert_eq!(last, Ok(Some(Event { seq: 5, time_ms: 1_600, body: file_changed("b") })));
-    assert_eq!(subject.store.last_event(&id(1), "resumed").await, Ok(None));
 }
 
 async fn many_writers_leave_no_gaps(open: Open<'_>) {

@@ -71,11 +71,6 @@ impl Store for SqliteStore {
         self.readers.read(move |connection| read::events(connection, &id, after, limit)).await
     }
 
-    async fn last_event(&self, id: &JobId, kind: &str) -> Result<Option<Event>, StoreError> {
-        let (id, kind) = (id.clone(), kind.to_owned());
-        self.readers.read(move |connection| read::last_event(connection, &id, &kind)).await
-    }
-
     async fn claim(
         &self,
         id: &JobId,

@@ -101,16 +101,6 @@ pub(super) fn events(connection: &Connection, id: &JobId, after: u64, limit: usi
     )
 }
 
-/// Reads back from the job's end; whoever takes a job over asks this once, so that no index is kept for it.
-pub(super) fn last_event(connection: &Connection, id: &JobId, kind: &str) -> Result<Option<Event>, StoreError> {
-    let moment = connection.unchecked_transaction()?;
-    let number = number(&moment, id)?;
-    let mut statement = moment.prepare_cached(
-        "SELECT seq, time_ms, body FROM event WHERE job = ?1 AND kind = ?2 ORDER BY seq DESC LIMIT 1",
-    )?;
-    Ok(statement.query_row((number, kind), rows::event).optional()?)
-}
-
 pub(super) fn deleted(connection: &Connection) -> Result<Vec<JobId>, StoreError> {
     let statement = connection.prepare_cached("SELECT id FROM job WHERE is_deleted = 1 ORDER BY id")?;
     collect(statement, (), |row| rows::id(row, 0))

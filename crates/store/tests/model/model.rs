@@ -234,10 +234,6 @@ impl Model {
         Ok(events.take(limit).cloned().collect())
     }
 
-    pub fn last_event(&self, id: &JobId, kind: &str) -> Result<Option<Event>, StoreError> {
-        Ok(self.entry(id)?.events.iter().rfind(|event| event.body.kind() == kind).cloned())
-    }
-
     pub fn list(&self, query: &ListQuery) -> Vec<Job> {
         let fits = |job: &&Job| {
             job.tenant == query.tenant
