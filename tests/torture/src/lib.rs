@@ -222,7 +222,7 @@ impl std::fmt::Display for Summary {
             ("changes of hands", facts.resumes),
             ("most within one step", facts.resumes_of_a_step),
             ("steps lost", facts.lost_steps),
-            ("of these begun again", facts.repeated_steps),
+            ("steps begun again", facts.repeated_steps),
             ("seconds", elapsed.as_secs()),
             ("wrong", wrong.len() as u64),
         ];
