@@ -2,11 +2,12 @@
 
 SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
+KILLS ?= 1000
 FUZZ_TARGETS := path_resolution guest_requests guest_answers
 # Tools that the user installed for himself are found as well.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help demo test lint bench fuzz build install clean
+.PHONY: help demo test openapi lint bench fuzz torture build install clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -20,6 +21,9 @@ test: ## all tests, with real sandboxes
 	@scripts/setup test
 	cargo fmt --all --check
 	@scripts/run-tests
+
+openapi: ## write crates/server/openapi.json anew, after a change of the API that is meant
+	RENEW_OPENAPI=1 cargo test --quiet --package cofferdam-server --lib api::openapi
 
 lint: ## clippy and formatting
 	cargo fmt --all --check
@@ -43,6 +47,11 @@ fuzz: ## look for inputs that break the parsers, FUZZ_SECONDS for each
 	    fuzz/target/corpus/$$target fuzz/corpus/$$target -- \
 	    -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1; \
 	done
+
+torture: ## kill a working server, KILLS times, and look for what was lost
+	@scripts/setup demo
+	cargo build --release --package cofferdam-torture
+	target/release/cofferdam-torture --kills $(KILLS)
 
 build: ## the program, at target/release/cofferdam
 	@scripts/setup demo

@@ -96,7 +96,7 @@ async fn finish_job(store: &dyn Store, tasks: &Path, index: u64) -> Result<()> {
     let ended = vec![EventBody::Ended { state: JobState::Completed, reason: None }];
     let change = JobChange { state: Some(JobState::Completed), steps_done: Some(1), ..JobChange::default() };
     let job = store.append(&id, 1, now_ms, ended, change).await?;
-    store.set_mirrored(&id).await?;
+    store.set_mirrored(&id, job.last_seq).await?;
     let directory = tasks.join(id.as_str());
     fs::create_dir_all(directory.join("workspace"))?;
     fs::write(directory.join("task.json"), task)?;

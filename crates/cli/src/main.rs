@@ -13,7 +13,6 @@ mod progress_bar;
 mod serve;
 mod terminal;
 mod text;
-mod unzip;
 mod upload;
 
 use std::io::Write;

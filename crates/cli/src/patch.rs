@@ -18,6 +18,8 @@ const NAME_WIDTH: usize = 60;
 /// A summary of more files than this is not read by anybody.
 const FILES_SHOWN: usize = 50;
 
+/// How the server begins a line about a file that is too large for a patch.
+const LEFT_OUT: &str = "# Left out: ";
 /// A repository's own files: a job that so much as asks for the status changes them, and what a hostile one could put
 /// there, such as hooks, would run outside of any sandbox.
 const NOT_APPLIED: [&str; 2] = [".git/*", "*/.git/*"];
@@ -48,6 +50,8 @@ pub struct FileChange {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub files: Vec<FileChange>,
+    /// What the server says it could not put into the patch, a line for each.
+    pub left_out: Vec<String>,
 }
 
 impl Summary {
@@ -60,6 +64,7 @@ impl Summary {
 
     fn read(mut patch: impl BufRead) -> io::Result<Self> {
         let mut files: Vec<FileChange> = Vec::new();
+        let mut left_out = Vec::new();
         let mut line = Vec::new();
         while patch.read_until(b'\n', &mut line)? > 0 {
             let text = String::from_utf8_lossy(&line);
@@ -70,13 +75,18 @@ impl Summary {
                     let name = name_in_header(text);
                     files.push(FileChange { name, ..FileChange::default() });
                 }
+                _ if text.starts_with(LEFT_OUT) => left_out.push(text.trim_start_matches(LEFT_OUT).to_owned()),
                 Some(file) => file.header(text),
                 None => {}
             }
             line.clear();
         }
         files.retain(|file| !file.name.split('/').any(|part| part == ".git"));
-        Ok(Self { files })
+        Ok(Self { files, left_out })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.left_out.is_empty()
     }
 
     /// A line for each file and one for all of them.
@@ -98,6 +108,9 @@ impl Summary {
         }
         if shown.len() < self.files.len() {
             lines.push(format!(" … and {} more", self.files.len() - shown.len()));
+        }
+        for reason in self.left_out.iter().take(FILES_SHOWN) {
+            lines.push(format!(" {} {}", colours.paint(Colour::Yellow, "not in the patch:"), text::printable(reason)));
         }
         let sum = |count: fn(&FileChange) -> u64| self.files.iter().map(count).sum::<u64>();
         let files = if self.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", self.files.len()) };
@@ -192,6 +205,7 @@ mod tests {
                      @@ -1,3 +1,4 @@\n one\n-two\n+2\n+diff --git a/no b/no\n three\n@@ -10 +11 @@\n--- x\n+++ y\n\
                      \\ No newline at end of file\n\
                      diff --git a/a b.bin b/a b.bin\nnew file mode 100644\nGIT binary patch\nliteral 0\n\
+                     # Left out: core: it is larger than 8388608 bytes\n\
                      diff --git a/old b/new name\nsimilarity index 100%\nrename from old\nrename to new name\n";
         let summary = Summary::read(patch.as_bytes()).unwrap();
         let counted: Vec<_> =
@@ -199,7 +213,8 @@ mod tests {
         assert_eq!(counted, [("src/main.rs", 3, 2, false), ("a b.bin", 0, 0, true), ("new name", 0, 0, false)]);
         assert_eq!(
             summary.show(Colours::none()),
-            " src/main.rs | +3 -2\n a b.bin     | binary\n new name    | +0 -0\n 3 files changed, +3 -2"
+            " src/main.rs | +3 -2\n a b.bin     | binary\n new name    | +0 -0\n not in the patch: core: it is larger than \
+             8388608 bytes\n 3 files changed, +3 -2"
         );
     }
 }

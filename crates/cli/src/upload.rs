@@ -29,13 +29,31 @@ const COUNT_TIMEOUT: Duration = Duration::from_millis(300);
 pub struct Upload {
     pub form: Form,
     pub bar: ProgressBar,
-    /// Why reading stopped: the connection's own error would only say that the body ended early.
-    problem: Arc<Mutex<Option<String>>>,
+}
+
+/// Why reading stopped: the connection's own error would only say that the body ended early.
+#[derive(Debug, Clone, Default)]
+pub struct Problem(Arc<Mutex<Option<String>>>);
+
+impl Problem {
+    fn set(&self, problem: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem);
+    }
+
+    /// What went wrong here, if it was here.
+    pub fn failure(&self) -> Option<Failure> {
+        let problem = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        Some(Failure::new(exit_code::WORKSPACE_WRONG, format!("the workspace cannot be read: {problem}")))
+    }
 }
 
 impl Upload {
-    pub async fn new(job: String, files: &[PathBuf], workspace: Option<&Path>) -> Result<Self, Failure> {
-        let problem = Arc::new(Mutex::new(None));
+    pub async fn new(
+        job: String,
+        files: &[PathBuf],
+        workspace: Option<&Path>,
+        problem: Problem,
+    ) -> Result<Self, Failure> {
         let wrong = |code, path: &Path, error: &dyn std::fmt::Display| {
             Failure::new(code, format!("{} cannot be read: {error}", path.display()))
         };
@@ -62,20 +80,10 @@ impl Upload {
             let workspace = Workspace::open(directory).map_err(unusable)?;
             let usage = workspace.usage(COUNT_TIMEOUT).map_err(unusable)?;
             bar = transfer_bar("uploading", usage.complete.then_some(usage.bytes));
-            let archive = archive(workspace, bar.clone(), problem.clone());
+            let archive = archive(workspace, bar.clone(), problem);
             form = form.part("archive", Part::stream(archive).file_name("workspace.tar"));
         }
-        Ok(Self { form, bar, problem })
-    }
-
-    /// What went wrong here, if it was here.
-    pub fn problem(problem: &Arc<Mutex<Option<String>>>) -> Option<Failure> {
-        let problem = problem.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(Failure::new(exit_code::WORKSPACE_WRONG, format!("the workspace cannot be read: {problem}")))
-    }
-
-    pub fn problem_slot(&self) -> Arc<Mutex<Option<String>>> {
-        self.problem.clone()
+        Ok(Self { form, bar })
     }
 }
 
@@ -93,7 +101,7 @@ fn name_of(path: &Path) -> Result<String, Failure> {
     })
 }
 
-fn archive(workspace: Workspace, bar: ProgressBar, problem: Arc<Mutex<Option<String>>>) -> Body {
+fn archive(workspace: Workspace, bar: ProgressBar, problem: Problem) -> Body {
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(PIECES_WAITING);
     std::thread::spawn(move || {
         let pieces = BufWriter::with_capacity(PIECE_BYTES, Pieces { sender: sender.clone(), bar });
@@ -105,7 +113,7 @@ fn archive(workspace: Workspace, bar: ProgressBar, problem: Arc<Mutex<Option<Str
             // Whoever took the pieces is gone: that is their error.
             Err(_) if sender.is_closed() => {}
             Err(error) => {
-                *problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+                problem.set(error.to_string());
                 let _ = sender.blocking_send(Err(io::Error::other(error.to_string())));
             }
         }

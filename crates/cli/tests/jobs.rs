@@ -151,7 +151,7 @@ fn jobs_are_listed_looked_at_followed_repeated_and_removed() {
         home.steps(&["cat gate.txt; echo first", "echo second; while ! test -e open; do sleep 0.02; done; echo third"]);
     let id = home.ok(&["run", "--detach", "--file", "gate.txt", &steps]).trim().to_owned();
     assert!(content(gate).is_empty());
-    wait_until("the second step runs", || home.run(&["logs", &id]).0 == "first\nsecond\n");
+    wait_until("the second step runs", || home.run(&["logs", &id]).0.ends_with("second\n"));
     let table = home.ok(&["ps"]);
     let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!((row[0], row[1], row[2]), (id.as_str(), "running", "1/2"), "{table}");
@@ -163,7 +163,10 @@ fn jobs_are_listed_looked_at_followed_repeated_and_removed() {
     assert_eq!(wait_for(&mut follow), Some(0));
     assert_eq!(wait_for(&mut one_step), Some(0));
     let read = |child: std::process::Child| texts(child.wait_with_output().unwrap()).0;
-    assert_eq!(read(follow), "first\nsecond\nthird\n");
+    let whole = read(follow);
+    let printed: Vec<&str> = whole.lines().filter(|line| !line.starts_with("──")).collect();
+    assert_eq!(printed, ["first", "second", "third"], "{whole}");
+    assert_eq!(home.ok(&["logs", &id]), whole);
     assert_eq!(read(one_step), "second\nthird\n");
     assert_eq!(home.ok(&["logs", "--step", "1", &id]), "first\n");
 
@@ -175,7 +178,7 @@ fn jobs_are_listed_looked_at_followed_repeated_and_removed() {
     let _server = home.serve(&[]);
     let again = home.ok(&["retry", &id]).trim().to_owned();
     assert_ne!(again, id);
-    wait_until("it runs again", || home.run(&["logs", &again]).0 == "first\nsecond\n");
+    wait_until("it runs again", || home.run(&["logs", &again]).0.ends_with("second\n"));
     let (_, stderr, code) = home.run(&["rm", &again]);
     assert!(code == Some(105) && stderr.contains("cancel it first"), "{stderr}");
     assert_eq!(home.ok(&["cancel", &again]).split_whitespace().next(), Some(again.as_str()));
@@ -260,7 +263,7 @@ fn a_run_outlives_its_server() {
     let steps =
         home.steps(&["for i in 1 2 3; do echo $i; done; while ! test -e open; do sleep 0.02; done; echo 4", "echo 5"]);
     let run = home.command(&["run", &steps]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("the job runs", || home.run(&["logs", "last"]).0 == "1\n2\n3\n");
+    wait_until("the job runs", || home.run(&["logs", "last"]).0.ends_with("1\n2\n3\n"));
     let id = home.json(&["status", "--json", "last"])["job_id"].as_str().unwrap().to_owned();
     server.kill();
     let _second = home.serve(&[]);
@@ -270,6 +273,36 @@ fn a_run_outlives_its_server() {
     let lines: Vec<&str> = stdout.lines().filter_map(|line| line.strip_prefix("  │ ")).collect();
     assert_eq!(lines, ["1", "2", "3", "4", "5"], "{stdout}");
     assert!(stdout.contains("✓ completed"), "{stdout}");
+}
+
+/// Two commands without a server: the second uses the first one's, and carries on when that is gone.
+#[test]
+fn a_run_outlives_the_command_whose_server_it_used() {
+    let home = Home::new();
+    let steps = home.steps(&["echo on; while ! test -e open; do sleep 0.02; done; echo off"]);
+    let start = |count: usize| {
+        let run = home.command(&["run", &steps]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("its job runs", || {
+            let jobs = home.json(&["ps", "--json", "--status", "running"])["jobs"].as_array().unwrap().len();
+            jobs == count && home.run(&["logs", "last"]).0.ends_with("on\n")
+        });
+        (run, home.json(&["status", "--json", "last"])["job_id"].as_str().unwrap().to_owned())
+    };
+    let (first, first_job) = start(1);
+    let server = cofferdam_server::running_server(&home.data()).unwrap();
+    assert_eq!(server.pid, first.id());
+    let (second, second_job) = start(2);
+    assert_ne!(first_job, second_job);
+    open_gate(&home, &first_job);
+    assert_eq!(texts(first.wait_with_output().unwrap()).2, Some(0));
+    wait_until("the second has a server of its own", || {
+        cofferdam_server::running_server(&home.data()).is_some_and(|server| server.pid == second.id())
+    });
+    open_gate(&home, &second_job);
+    let (stdout, stderr, code) = texts(second.wait_with_output().unwrap());
+    assert_eq!((stderr.as_str(), code), ("", Some(0)), "{stdout}");
+    let lines: Vec<&str> = stdout.lines().filter_map(|line| line.strip_prefix("  │ ")).collect();
+    assert_eq!(lines, ["on", "off"], "{stdout}");
 }
 
 /// What is wrong with a request is said before anything is uploaded or started.

@@ -55,7 +55,7 @@ fn mistakes_in_the_file_are_named_with_file_and_setting() {
         ("listen = true", "listen must be a text in quotes"),
         ("read-only = \"/opt\"", "read-only must be a list of texts"),
         ("job-timeout = \"soon\"", "job-timeout cannot be \"soon\": write a duration such as 30s, 5m or 500ms"),
-        ("jobs-max = -1", "jobs-max cannot be -1: invalid digit found in string"),
+        ("jobs-max = -1", "jobs-max cannot be -1: -1 is not in 0..=4294967295"),
         ("pool = 1\nPool =", "line 2: string values must be quoted, expected literal string"),
         ("queue-max = 1\nqueue_max = 2", "queue_max is there twice, with a dash and with an underscore; keep one"),
     ];
@@ -93,7 +93,7 @@ fn a_second_signal_ends_a_server_that_waits_for_its_jobs() {
     let mut server = home.serve(&["--drain-timeout", "10m"]);
     let steps = home.steps(&["echo on; sleep 600"]);
     let job = home.ok(&["run", "--detach", &steps]).trim().to_owned();
-    wait_until("the job runs", || home.run(&["logs", &job]).0 == "on\n");
+    wait_until("the job runs", || home.run(&["logs", &job]).0.ends_with("on\n"));
     signal(&server.child, Signal::TERM);
     // Two signals at once are one: the second is sent until it is heard as a second.
     wait_until("the server has ended", || {
@@ -101,6 +101,16 @@ fn a_second_signal_ends_a_server_that_waits_for_its_jobs() {
         server.child.try_wait().unwrap().is_some()
     });
     assert_eq!(wait_for(&mut server.child), Some(143));
+}
+
+#[test]
+fn a_server_that_listens_everywhere_is_reached_from_here() {
+    let home = Home::new();
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let server = home.serve_at(address, &[]);
+        assert_eq!(home.json(&["ps", "--json"])["jobs"], serde_json::json!([]), "{address}");
+        assert_eq!(server.stop(), Some(0));
+    }
 }
 
 #[test]

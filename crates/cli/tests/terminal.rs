@@ -75,7 +75,7 @@ fn a_shell_in_a_new_sandbox_has_keys_size_and_exit_code() {
     });
     // Ctrl-C is for the command in the shell, not for ours.
     shell.type_in("echo wait; sleep 600\n");
-    shell.wait_for("\nwait");
+    shell.wait_for("wait\r\n");
     shell.type_in("\u{3}");
     shell.type_in("exit 7\n");
     assert_eq!(wait_for(&mut shell.child), Some(7), "{}", shell.seen());
@@ -89,7 +89,7 @@ fn a_shell_in_the_sandbox_of_a_running_job_sees_its_files() {
     let _server = home.serve(&[]);
     let steps = home.steps(&["echo made > file.txt; echo on; while ! test -e stop; do sleep 0.02; done"]);
     let job = home.ok(&["run", "-d", &steps]).trim().to_owned();
-    wait_until("the job runs", || home.run(&["logs", &job]).0 == "on\n");
+    wait_until("the job runs", || home.run(&["logs", &job]).0.ends_with("on\n"));
     let mut shell = Session::new(&home, &["shell", &job]);
     shell.type_in("cat file.txt; touch stop; exit\n");
     shell.wait_for("made");

@@ -12,7 +12,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 

@@ -11,6 +11,7 @@ pub const EXCERPT_MAX_BYTES: usize = 4 * 1024;
 
 /// One event; numbered from 1 within its job, without gaps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
     pub seq: u64,
     pub time_ms: u64,
@@ -19,6 +20,7 @@ pub struct Event {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "type")]
 pub enum EventBody {
     Scheduled,
@@ -97,6 +99,7 @@ pub enum EventBody {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OutputPart {
     pub stream: OutputStream,
     /// What is not UTF-8 is replaced; the log has the bytes.
@@ -104,6 +107,7 @@ pub struct OutputPart {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OutputStream {
     Stdout,
@@ -111,6 +115,7 @@ pub enum OutputStream {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileAction {
     Written,
@@ -120,6 +125,7 @@ pub enum FileAction {
 
 /// How a step ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum StepResult {
     /// A command ran.

@@ -121,6 +121,7 @@ impl TerminalSize {
 
 /// Why a command could not be started at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "problem")]
 pub enum StartError {
     #[error("there is no command \"{command}\" in the sandbox; its PATH is {path}")]
@@ -141,6 +142,7 @@ pub enum StartError {
 
 /// A limit that ended a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "limit")]
 pub enum LimitHit {
     Memory { limit_bytes: u64 },
@@ -159,6 +161,7 @@ impl fmt::Display for LimitHit {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum ExecOutcome {
     Exited {

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
     File,
@@ -14,6 +15,7 @@ pub enum FileKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileStat {
     pub kind: FileKind,
     pub size_bytes: u64,
@@ -25,6 +27,7 @@ pub struct FileStat {
 
 /// One entry of a listing or of a tree. `path` is relative to what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileEntry {
     pub path: String,
     pub raw: String,
@@ -37,6 +40,7 @@ pub struct FileEntry {
 
 /// A listing stops at a bound; `truncated` says that it did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileList {
     pub entries: Vec<FileEntry>,
     pub truncated: bool,

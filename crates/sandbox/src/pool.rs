@@ -2,7 +2,8 @@
 //! the closing of the walls. The pool refills itself in the background and never holds more than its size.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_protocol::Limits;
 use tokio::sync::Notify;
@@ -11,11 +12,11 @@ use tokio::task::JoinHandle;
 use crate::SandboxError;
 use crate::local::{ConnectionLog, LocalRuntime, Prepared, Sandbox, SandboxSpec};
 
-/// Dropping it ends the sandboxes in it.
+/// Dropping it ends the sandboxes in it; [`Pool::close`] waits for their end.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
-    refill: JoinHandle<()>,
+    refill: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -25,14 +26,22 @@ struct Shared {
     size: usize,
     ready: Mutex<VecDeque<Prepared>>,
     taken: Notify,
+    is_closed: AtomicBool,
 }
 
 impl Pool {
     /// Sandboxes with these limits: they are set when a sandbox is prepared. Fills in the background.
     pub fn new(runtime: Arc<LocalRuntime>, limits: Limits, size: usize) -> Self {
-        let shared = Arc::new(Shared { runtime, limits, size, ready: Mutex::default(), taken: Notify::new() });
+        let shared = Arc::new(Shared {
+            runtime,
+            limits,
+            size,
+            ready: Mutex::default(),
+            taken: Notify::new(),
+            is_closed: AtomicBool::new(false),
+        });
         let refill = tokio::spawn(refill(shared.clone()));
-        Self { shared, refill }
+        Self { shared, refill: Mutex::new(Some(refill)) }
     }
 
     /// A sandbox out of the pool, or a fresh one when the pool is empty or the limits are others.
@@ -52,6 +61,24 @@ impl Pool {
         runtime.launch(spec, log).await
     }
 
+    /// Ends the sandboxes in it, and returns when nothing of them is left. It is not filled again.
+    pub async fn close(&self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+        self.shared.taken.notify_one();
+        let refill = self.refill.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(refill) = refill {
+            let _ = refill.await;
+        }
+        let waiting: Vec<Prepared> = self.shared.lock().drain(..).collect();
+        let ending = waiting.into_iter().map(|prepared| {
+            let runtime = self.shared.runtime.clone();
+            tokio::spawn(async move { prepared.discard(&runtime).await })
+        });
+        for ended in ending.collect::<Vec<_>>() {
+            let _ = ended.await;
+        }
+    }
+
     pub fn ready(&self) -> usize {
         self.shared.lock().len()
     }
@@ -59,19 +86,21 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.refill.abort();
+        if let Some(refill) = self.refill.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            refill.abort();
+        }
     }
 }
 
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Prepared>> {
-        self.ready.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 async fn refill(shared: Arc<Shared>) {
-    loop {
-        while shared.lock().len() < shared.size {
+    while !shared.is_closed.load(Ordering::Relaxed) {
+        while shared.lock().len() < shared.size && !shared.is_closed.load(Ordering::Relaxed) {
             match shared.runtime.prepare(&shared.limits) {
                 Ok(prepared) => shared.lock().push_back(prepared),
                 // Whoever takes from an empty pool makes its own and sees the reason.

@@ -12,8 +12,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use cofferdam_protocol::job::JobId;
 use serde::{Deserialize, Serialize};
@@ -21,12 +22,23 @@ use serde::{Deserialize, Serialize};
 use crate::ServerError;
 
 const LOCK_NAME: &str = "server.lock";
+/// A process that a killed server was about to start holds the lock until it runs its own program; a server that is
+/// starting has not said yet where it listens.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A server that lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningServer {
     pub pid: u32,
     pub url: String,
+}
+
+impl RunningServer {
+    fn is_alive(&self) -> bool {
+        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
+        pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+    }
 }
 
 /// The data directory, ours until this is dropped.
@@ -60,15 +72,23 @@ impl DataDirectory {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = options.open(root.join(LOCK_NAME)).map_err(wrong)?;
-        if !try_lock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            let first = running_server(data).unwrap_or(RunningServer { pid: 0, url: "(starting)".to_owned() });
-            return Err(ServerError::InUse { data: root, url: first.url, pid: first.pid });
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        while !try_lock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            let first = running_server(data);
+            if first.as_ref().is_some_and(RunningServer::is_alive) || Instant::now() >= deadline {
+                let first = first.unwrap_or(RunningServer { pid: 0, url: "(starting)".to_owned() });
+                return Err(ServerError::InUse { data: root, url: first.url, pid: first.pid });
+            }
+            std::thread::sleep(LOCK_INTERVAL);
         }
         lock.set_len(0).map_err(wrong)?;
         let directory = Self { root, lock };
         for part in [directory.tasks(), directory.incoming(), directory.sandboxes(), directory.spool()] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(part).map_err(wrong)?;
         }
+        // Guests may run under an id of their own, and make files without names in it: they are given the directory
+        // itself, and nobody else gets past the one above.
+        fs::set_permissions(directory.spool(), fs::Permissions::from_mode(0o1733)).map_err(wrong)?;
         Ok(directory)
     }
 

@@ -10,7 +10,7 @@ pub mod jobs;
 pub mod scheduler;
 mod settings;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,12 +44,13 @@ pub struct Server {
 impl Server {
     /// Takes the data directory, takes up what an earlier server left there, and serves in the background.
     pub async fn start(settings: Settings) -> Result<Self, ServerError> {
+        raise_file_limit();
         let mut data = DataDirectory::lock(&settings.data)?;
         let address = settings.listen;
         let cannot_listen = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
         let address = listener.local_addr().map_err(cannot_listen)?;
-        let url = format!("http://{address}");
+        let url = url_of(address);
 
         let observer = Arc::new(Observer::default());
         let metrics = Arc::new(Metrics::default());
@@ -87,13 +88,30 @@ impl Server {
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        url_of(self.address)
     }
 
-    /// Takes no more requests, gives what runs the time it was promised, and leaves the rest for the next server.
+    /// Takes in no more jobs, gives what runs the time it was promised while it can still be followed, and leaves the rest
+    /// for the next server.
     pub async fn stop(self) {
+        self.jobs.stop().await;
         self.stop.cancel();
         let _ = self.serving.await;
-        self.jobs.stop().await;
     }
+}
+
+/// Where a client on this machine finds it: a server that listens everywhere is asked at the loopback address.
+fn url_of(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    format!("http://{address}")
+}
+
+/// Every connection, sandbox and file takes a descriptor, and the usual limit is meant for programs that poll few.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // What we may not have we do without.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -23,7 +23,6 @@ fn a_request_is_one_line_without_its_query() {
     let output = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "a_request_is_one_line_without_its_query", "--nocapture"])
         .env(INNER_VARIABLE, "1")
-        .env_remove(trace::FILTER_VARIABLE)
         .output()
         .expect("started");
     let text = String::from_utf8(output.stderr).expect("text");
@@ -41,7 +40,7 @@ fn a_request_is_one_line_without_its_query() {
 }
 
 fn request(job: &JobId) {
-    trace::set_up_log(None, None).expect("set up");
+    trace::set_up_log(None, "info").expect("set up");
     let router = Router::new().route("/jobs/{id}/stop", post(|| async { "" }));
     let guard = Guard::new(([127, 0, 0, 1], 8000).into(), Vec::new());
     let router = http::wrap(router, guard, Arc::new(Metrics::new()));

@@ -56,7 +56,7 @@ pub struct Job {
     pub lease_until_ms: Option<u64>,
     /// The number of its last event.
     pub last_seq: u64,
-    /// Whether the files beside the workspace tell its end.
+    /// Whether the files beside the workspace tell its end, and what was noted after it.
     pub is_mirrored: bool,
 }
 
@@ -97,7 +97,7 @@ pub struct Lease {
     pub until_ms: u64,
 }
 
-/// What changes in a job's row. `None` leaves a field as it is.
+/// What changes in a job's row. `None` leaves a field as it is, except that an end without a reason has none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobChange {
     pub state: Option<JobState>,
@@ -113,6 +113,8 @@ pub struct ListQuery {
     pub tenant: String,
     /// Any of these; all states if empty.
     pub states: Vec<JobState>,
+    /// Only of this kind, see [`Job::kind`].
+    pub kind: Option<String>,
     /// Each of these labels with this value.
     pub labels: BTreeMap<String, String>,
     /// Only jobs before this one in the order of the list.
@@ -229,9 +231,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Deleted and not purged.
     async fn deleted(&self) -> Result<Vec<JobId>, StoreError>;
 
-    /// The files of a job that has ended tell its end. May become durable late: whoever does not find it does it
-    /// again. Without effect on a job that has not ended or is not there.
-    async fn set_mirrored(&self, id: &JobId) -> Result<(), StoreError>;
+    /// The files of a job that has ended tell all of it up to this event. May become durable late: whoever does not
+    /// find it does it again. Without effect on a job that has not ended, has further events or is not there.
+    async fn set_mirrored(&self, id: &JobId, last_seq: u64) -> Result<(), StoreError>;
 
     /// Jobs that have ended and are not marked as mirrored.
     async fn unmirrored(&self) -> Result<Vec<JobId>, StoreError>;

@@ -89,6 +89,7 @@ pub(crate) fn append(
 
 pub(crate) fn note(job: Job, now_ms: u64, events: Vec<EventBody>) -> Update {
     let mut update = Update::of(job);
+    update.job.is_mirrored = false;
     update.add(now_ms, events);
     update
 }
@@ -145,8 +146,9 @@ impl Update {
 
     /// Of a running job. Nothing leads back to `scheduled`.
     fn change(&mut self, now_ms: u64, change: JobChange) -> Result<(), StoreError> {
-        if let Some(reason) = change.reason {
-            self.job.reason = Some(reason);
+        // The end has its own reason or none: a cancellation that came too late is not it.
+        if change.reason.is_some() || change.state.is_some_and(JobState::is_final) {
+            self.job.reason = change.reason;
         }
         if let Some(steps_done) = change.steps_done {
             self.job.steps_done = steps_done;

@@ -2,17 +2,18 @@
 //! that is started in this process and stopped with the command.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use reqwest::Method;
 
-use super::Client;
+use super::{Client, Home};
 use crate::exec::Failure;
 use crate::exit_code;
 use crate::serve::embedded_settings;
-use cofferdam_server::{Server, ServerError, running_server};
 use crate::text::say;
+use cofferdam_server::{Server, ServerError, Settings, running_server};
 
 /// A server that has taken the data directory's lock and does not listen yet is recovering.
 const STARTING_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,29 +40,34 @@ pub enum Purpose {
 
 pub struct Connection {
     pub client: Client,
-    embedded: Option<Server>,
 }
 
 impl Connection {
     pub async fn open(arguments: &ServerArguments, purpose: Purpose) -> Result<Self, Failure> {
-        if let Some(url) = &arguments.server {
+        if let Some(url) = arguments.server.as_ref().filter(|url| !url.is_empty()) {
             return Self::to_named(url).await;
         }
         let mut settings = embedded_settings(arguments.data.clone())?;
         // Whatever else runs is for the next server: the person waits for this command only.
         settings.drain_timeout_ms = 0;
+        // Nor is there a next job to keep a sandbox ready for.
+        settings.pool = 0;
         if purpose == Purpose::Look {
             settings.jobs_max = Some(0);
-            settings.pool = 0;
         }
-        let data = settings.data.clone();
+        let home = |embedded: Option<Server>, settings: Settings| {
+            Some(Arc::new(Home { purpose, settings, embedded: tokio::sync::Mutex::new(embedded) }))
+        };
         let deadline = Instant::now() + STARTING_TIMEOUT;
         loop {
-            if let Some(server) = running_server(&data) {
-                return Ok(Self { client: Client::new(&server.url, Some(data))?, embedded: None });
+            if let Some(server) = running_server(&settings.data) {
+                return Ok(Self { client: Client::new(&server.url, home(None, settings))? });
             }
             match Server::start(settings.clone()).await {
-                Ok(server) => return Ok(Self { client: Client::new(&server.url(), None)?, embedded: Some(server) }),
+                Ok(server) => {
+                    let url = server.url();
+                    return Ok(Self { client: Client::new(&url, home(Some(server), settings))? });
+                }
                 // Somebody was quicker: theirs will answer in a moment.
                 Err(ServerError::InUse { .. }) if Instant::now() < deadline => {
                     tokio::time::sleep(STARTING_PAUSE).await;
@@ -79,18 +85,22 @@ impl Connection {
         }
         let client = Client::new(url, None)?;
         client.send(client.request(Method::GET, "/healthz")).await?;
-        Ok(Self { client, embedded: None })
+        Ok(Self { client })
     }
 
     /// A job that is left in a server of our own waits for the next one.
-    pub fn say_if_nobody_works(&self) {
-        if self.embedded.is_some() {
+    pub async fn say_if_nobody_works(&self) {
+        if let Some(home) = &self.client.home
+            && home.embedded.lock().await.is_some()
+        {
             say("no server is running; the job waits until there is one: cofferdam serve");
         }
     }
 
     pub async fn close(self) {
-        if let Some(server) = self.embedded {
+        if let Some(home) = &self.client.home
+            && let Some(server) = home.embedded.lock().await.take()
+        {
             server.stop().await;
         }
     }

@@ -38,7 +38,7 @@ impl<'a> EventStream<'a> {
             after,
             response: None,
             parser: Parser::default(),
-            patience: Patience::new(client),
+            patience: Patience::for_stream(client),
             ended: false,
         }
     }

@@ -38,7 +38,7 @@ pub async fn read_log(
     let start = part.range.as_ref().map_or(0, |range| range.start);
     let end = part.range.as_ref().map(|range| range.end);
     let mut position = start;
-    let mut patience = Patience::new(client);
+    let mut patience = Patience::for_stream(client);
     loop {
         let mut request = client.request(Method::GET, &part.path(job));
         if position > 0 || end.is_some() {

@@ -6,7 +6,6 @@ pub mod events;
 pub mod log;
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,12 +15,15 @@ use serde::de::DeserializeOwned;
 
 use crate::exec::Failure;
 use crate::exit_code;
-use cofferdam_server::running_server;
+use cofferdam_server::{Server, Settings, running_server};
+use connect::Purpose;
 
 /// A server on this machine answers at once or not at all; one beyond a network gets this long to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a server that was there may be away: longer than a restart with recovery takes.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A server that is restarted comes back sooner.
+const TAKE_OVER_AFTER: Duration = Duration::from_secs(3);
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A refusal is a sentence; more than this is not one of ours.
@@ -33,15 +35,25 @@ pub struct Client {
     /// Without a slash at its end. Changes when the server comes back elsewhere.
     base: Arc<Mutex<String>>,
     /// Where to look for a server that comes back; absent when the person named its address.
-    data: Option<PathBuf>,
+    home: Option<Arc<Home>>,
+}
+
+/// The data directory that this command works with.
+#[derive(Debug)]
+struct Home {
+    purpose: Purpose,
+    /// Of a server of our own.
+    settings: Settings,
+    /// That server, once there is one.
+    embedded: tokio::sync::Mutex<Option<Server>>,
 }
 
 impl Client {
-    fn new(base: &str, data: Option<PathBuf>) -> Result<Self, Failure> {
+    fn new(base: &str, home: Option<Arc<Home>>) -> Result<Self, Failure> {
         // A proxy of the environment is for the internet, not for a server of one's own.
         let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build();
         let http = http.map_err(|error| Failure::new(exit_code::SERVER, format!("no client: {error}")))?;
-        Ok(Self { http, base: Arc::new(Mutex::new(base.trim_end_matches('/').to_owned())), data })
+        Ok(Self { http, base: Arc::new(Mutex::new(reachable(base))), home })
     }
 
     pub fn base(&self) -> String {
@@ -63,26 +75,43 @@ impl Client {
 
     /// The body of an answer as it came, asked for again while the server is away.
     pub async fn get_text(&self, path: &str) -> Result<String, Failure> {
-        let mut patience = Patience::new(self);
-        loop {
-            let answer = match self.send(self.request(Method::GET, path)).await {
-                Ok(response) => response.text().await.map_err(|error| self.unreachable(&error)),
-                Err(failure) => Err(failure),
-            };
-            match answer {
-                Ok(text) => return Ok(text),
-                Err(failure) => patience.wait(failure).await?,
-            }
-        }
+        self.send_patiently(async || Ok(self.request(Method::GET, path))).await
     }
 
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         parse(&self.get_text(path).await?)
     }
 
+    /// For what may be asked for twice: again while the server is away.
+    pub async fn send_patiently(
+        &self,
+        request: impl AsyncFn() -> Result<RequestBuilder, Failure>,
+    ) -> Result<String, Failure> {
+        let mut patience = Patience::new(self);
+        loop {
+            match self.answer(request().await?).await {
+                Ok(text) => return Ok(text),
+                Err(failure) => patience.wait(failure).await?,
+            }
+        }
+    }
+
+    pub async fn cancel(&self, job: &str) -> Result<String, Failure> {
+        let mut patience = Patience::new(self);
+        loop {
+            match self.answer(self.request(Method::POST, &format!("/jobs/{job}/cancel"))).await {
+                Ok(text) => return Ok(text),
+                Err(failure) => patience.wait(failure).await?,
+            }
+        }
+    }
+
+    async fn answer(&self, request: RequestBuilder) -> Result<String, Failure> {
+        self.send(request).await?.text().await.map_err(|error| self.unreachable(&error))
+    }
+
     pub async fn post_text(&self, path: &str) -> Result<String, Failure> {
-        let response = self.send(self.request(Method::POST, path)).await?;
-        response.text().await.map_err(|error| self.unreachable(&error))
+        self.answer(self.request(Method::POST, path)).await
     }
 
     pub fn unreachable(&self, error: &reqwest::Error) -> Failure {
@@ -96,11 +125,26 @@ impl Client {
         Failure::new(exit_code::SERVER, message)
     }
 
-    fn look_for_server(&self) {
-        if let Some(server) = self.data.as_deref().and_then(running_server) {
-            *self.base.lock().unwrap_or_else(PoisonError::into_inner) = server.url.trim_end_matches('/').to_owned();
+    fn set_base(&self, url: &str) {
+        *self.base.lock().unwrap_or_else(PoisonError::into_inner) = reachable(url);
+    }
+
+    /// The one that is there now. Where none comes, it may have been that of another command, which has ended: then
+    /// one of our own carries on.
+    async fn look_for_server(&self, may_start: bool) {
+        let Some(home) = &self.home else { return };
+        if let Some(server) = running_server(&home.settings.data) {
+            self.set_base(&server.url);
+        } else if may_start && let Ok(server) = Server::start(home.settings.clone()).await {
+            self.set_base(&server.url());
+            *home.embedded.lock().await = Some(server);
         }
     }
+}
+
+/// The address to ask at: a server that listens everywhere is here as well, and answers to names of its own only.
+pub fn reachable(url: &str) -> String {
+    url.trim_end_matches('/').replacen("//0.0.0.0:", "//127.0.0.1:", 1).replacen("//[::]:", "//[::1]:", 1)
 }
 
 pub fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Failure> {
@@ -150,13 +194,21 @@ async fn refusal(response: Response) -> Failure {
 /// Pauses between attempts, each longer than the one before, until it has been too long.
 pub struct Patience<'a> {
     client: &'a Client,
+    /// Whether a server of our own may be started in the place of the one that is gone.
+    may_start: bool,
     since: Option<Instant>,
     pause: Duration,
 }
 
 impl<'a> Patience<'a> {
     pub fn new(client: &'a Client) -> Self {
-        Self { client, since: None, pause: PAUSE_FIRST }
+        Self { client, may_start: true, since: None, pause: PAUSE_FIRST }
+    }
+
+    /// For something that lasts: a server that only answers must not take the place of one that works.
+    pub fn for_stream(client: &'a Client) -> Self {
+        let works = client.home.as_ref().is_some_and(|home| home.purpose == Purpose::Work);
+        Self { may_start: works, ..Self::new(client) }
     }
 
     /// After an answer: the next failure is a new one.
@@ -173,7 +225,7 @@ impl<'a> Patience<'a> {
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
-        self.client.look_for_server();
+        self.client.look_for_server(self.may_start && since.elapsed() > TAKE_OVER_AFTER).await;
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ pub async fn run(arguments: CancelArguments) -> Result<u8, Failure> {
 
 async fn cancel(client: &Client, job: &str, json: bool) -> Result<(), Failure> {
     let id = id::find(client, job).await?;
-    let text = client.post_text(&format!("/jobs/{id}/cancel")).await?;
+    let text = client.cancel(&id).await?;
     if json {
         return print_line(text.trim_end());
     }

@@ -34,7 +34,7 @@ async fn show(client: &Client, arguments: &DiffArguments) -> Result<u8, Failure>
     let mut patch = patch::fetch(client, &id).await?;
     if arguments.stat {
         let summary = patch::Summary::of(&mut patch).map_err(unreadable)?;
-        if !summary.files.is_empty() {
+        if !summary.is_empty() {
             print_line(&summary.show(Colours::of_stdout()))?;
         }
     } else {

@@ -1,7 +1,6 @@
-//! `cofferdam download`: the files of a job, as the zip that the API makes or unpacked. What is there already is not
+//! `cofferdam download`: the files of a job, as a zip or unpacked. What is there already is not
 //! overwritten unless that is asked for, and what is incomplete never has the final name.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,9 +14,9 @@ use super::id;
 use crate::client::Client;
 use crate::client::connect::{Purpose, ServerArguments, with_client};
 use crate::exec::Failure;
+use crate::exit_code;
 use crate::progress_bar::transfer_bar;
 use crate::text::{print_line, printable};
-use crate::{exit_code, unzip};
 
 /// What the person asked for is theirs to judge: only the number of files is bounded.
 const UNPACK_LIMITS: ArchiveLimits = ArchiveLimits { bytes: u64::MAX, entries: ARCHIVE_DEFAULT_LIMITS.entries };
@@ -64,7 +63,7 @@ async fn save(client: &Client, id: &str, arguments: &DownloadArguments) -> Resul
     if !arguments.force && file.symlink_metadata().is_ok() {
         return Err(in_the_way(&file));
     }
-    let archive = fetch(client, id, parent(&file)).await?;
+    let archive = fetch(client, id, "zip", parent(&file)).await?;
     let kept = match arguments.force {
         true => archive.persist(&file),
         false => archive.persist_noclobber(&file),
@@ -83,38 +82,31 @@ async fn unpack(client: &Client, id: &str, arguments: &DownloadArguments) -> Res
     if !is_new && !arguments.force && !is_empty() {
         return Err(in_the_way(&directory));
     }
-    let archive = fetch(client, id, parent(&directory)).await?;
+    let archive = fetch(client, id, "tar", parent(&directory)).await?;
     let failed = |error: io::Error| unwritable(&directory, &error);
     if !is_new {
-        unpack_into(archive.into_file(), &directory).map_err(failed)?;
+        unpack_into(archive, &directory).map_err(failed)?;
         return Ok(directory);
     }
     // All or nothing: a new directory gets its name when it is complete.
     let everybody = std::fs::Permissions::from_mode(0o777);
     let unfinished = Builder::new().permissions(everybody).tempdir_in(parent(&directory)).map_err(failed)?;
-    unpack_into(archive.into_file(), unfinished.path()).map_err(failed)?;
+    unpack_into(archive, unfinished.path()).map_err(failed)?;
     std::fs::rename(unfinished.path(), &directory).map_err(failed)?;
     let _ = unfinished.keep();
     Ok(directory)
 }
 
-/// One thread reads the zip, this one unpacks; between them is a tar.
-fn unpack_into(mut archive: File, directory: &Path) -> io::Result<()> {
-    let (reader, writer) = io::pipe()?;
-    let reading = std::thread::spawn(move || unzip::to_tar(&mut archive, io::BufWriter::new(writer)));
+fn unpack_into(archive: NamedTempFile, directory: &Path) -> io::Result<()> {
     let workspace = Workspace::open(directory).map_err(io::Error::other)?;
-    let unpacked = workspace.tar_in(&RelativePath::root(), io::BufReader::new(reader), UNPACK_LIMITS);
-    // A zip that is broken breaks the tar, too; the first error says more.
-    match reading.join() {
-        Ok(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-        Err(_) => Err(io::Error::other("the archive could not be read")),
-        Ok(_) => unpacked.map(drop).map_err(io::Error::other),
-    }
+    let archive = io::BufReader::new(archive.reopen()?);
+    workspace.tar_in(&RelativePath::root(), archive, UNPACK_LIMITS).map(drop).map_err(io::Error::other)
 }
 
-async fn fetch(client: &Client, id: &str, directory: &Path) -> Result<NamedTempFile, Failure> {
+async fn fetch(client: &Client, id: &str, format: &str, directory: &Path) -> Result<NamedTempFile, Failure> {
     let failed = |error: io::Error| unwritable(directory, &error);
-    let mut response = client.send(client.request(Method::GET, &format!("/jobs/{id}/download"))).await?;
+    let mut response =
+        client.send(client.request(Method::GET, &format!("/jobs/{id}/download?format={format}"))).await?;
     let everybody = std::fs::Permissions::from_mode(0o666);
     let mut file =
         Builder::new().prefix(".cofferdam-").permissions(everybody).tempfile_in(directory).map_err(failed)?;

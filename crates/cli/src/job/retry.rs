@@ -26,7 +26,7 @@ pub async fn run(arguments: RetryArguments) -> Result<u8, Failure> {
     let connection = Connection::open(&arguments.server, Purpose::Look).await?;
     let result = retry(&connection.client, &arguments).await;
     if result.is_ok() {
-        connection.say_if_nobody_works();
+        connection.say_if_nobody_works().await;
     }
     connection.close().await;
     result

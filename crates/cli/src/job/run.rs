@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use cofferdam_protocol::event::Event;
@@ -19,8 +20,8 @@ use crate::client::events::EventStream;
 use crate::client::{Client, parse};
 use crate::exec::Failure;
 use crate::live::{Live, Outcome};
-use crate::text::{Colours, print_line, say};
-use crate::upload::Upload;
+use crate::text::{self, Colours, print_line, say};
+use crate::upload::{Problem, Upload};
 use crate::{exit_code, patch, terminal};
 
 /// Run a job: steps from a file, or a goal in plain text
@@ -88,7 +89,7 @@ async fn work(connection: &Connection, arguments: &RunArguments, body: String) -
         if !arguments.quiet {
             print_line(if arguments.json { scheduled.trim_end() } else { id })?;
         }
-        connection.say_if_nobody_works();
+        connection.say_if_nobody_works().await;
         return Ok(0);
     }
     let outcome = follow(client, &job.job_id, job.steps_total, arguments.quiet || arguments.json).await?;
@@ -163,22 +164,29 @@ fn read_target(target: &str) -> Result<Map<String, Value>, Failure> {
     }
 }
 
-/// The server's answer.
+/// The server's answer. A server that goes away meanwhile is asked again, or the next one: with a key, twice is once.
 async fn schedule(client: &Client, arguments: &RunArguments, body: String) -> Result<String, Failure> {
-    let mut request = client.request(Method::POST, "/schedule");
-    if let Some(key) = &arguments.idempotency_key {
-        request = request.header("Idempotency-Key", key);
-    }
-    let response = if arguments.file.is_empty() && arguments.workspace.is_none() {
-        client.send(request.header("Content-Type", "application/json").body(body)).await?
-    } else {
-        let upload = Upload::new(body, &arguments.file, arguments.workspace.as_deref()).await?;
-        let problem = upload.problem_slot();
-        let sent = client.send(request.multipart(upload.form)).await;
-        upload.bar.finish_and_clear();
-        sent.map_err(|failure| Upload::problem(&problem).unwrap_or(failure))?
+    let random = || getrandom::u64().map(|key| format!("{key:016x}"));
+    let key = match &arguments.idempotency_key {
+        Some(key) => key.clone(),
+        None => format!("{}-{}", random().unwrap_or_default(), text::now_ms()),
     };
-    response.text().await.map_err(|error| client.unreachable(&error))
+    let request = || client.request(Method::POST, "/schedule").header("Idempotency-Key", &key);
+    if arguments.file.is_empty() && arguments.workspace.is_none() {
+        let whole = async || Ok(request().header("Content-Type", "application/json").body(body.clone()));
+        return client.send_patiently(whole).await;
+    }
+    let problem = Problem::default();
+    let bar = Mutex::new(ProgressBar::hidden());
+    let streamed = async || {
+        let upload =
+            Upload::new(body.clone(), &arguments.file, arguments.workspace.as_deref(), problem.clone()).await?;
+        *bar.lock().unwrap_or_else(PoisonError::into_inner) = upload.bar;
+        Ok(request().multipart(upload.form))
+    };
+    let answer = client.send_patiently(streamed).await;
+    bar.lock().unwrap_or_else(PoisonError::into_inner).finish_and_clear();
+    answer.map_err(|failure| problem.failure().unwrap_or(failure))
 }
 
 async fn follow(client: &Client, id: &str, total: u32, silent: bool) -> Result<Outcome, Failure> {
@@ -209,7 +217,7 @@ async fn cancel_on_signals(client: Client, id: String, bar: Option<ProgressBar>)
         bar.as_ref().map_or_else(tell, |bar| bar.suspend(tell));
         let (client, id) = (client.clone(), id.clone());
         tokio::spawn(async move {
-            if let Err(failure) = client.post_text(&format!("/jobs/{id}/cancel")).await {
+            if let Err(failure) = client.cancel(&id).await {
                 say(&failure.message);
             }
         });
@@ -230,10 +238,16 @@ async fn offer_patch(
     let unreadable = |error: io::Error| Failure::new(exit_code::DISK_FULL, format!("the patch is lost: {error}"));
     let mut patch = patch::fetch(client, id).await?;
     let summary = patch::Summary::of(&mut patch).map_err(unreadable)?;
-    if summary.files.is_empty() {
+    if summary.is_empty() {
         return shown("nothing was changed");
     }
     shown(&summary.show(Colours::of_stdout()))?;
+    if !summary.left_out.is_empty() {
+        say(&format!("the patch is not all of it; the rest is in: cofferdam download {id}"));
+    }
+    if summary.files.is_empty() {
+        return Ok(());
+    }
     let by_hand = format!("to apply it, in {}: cofferdam diff {id} | git apply", directory.display());
     if state != JobState::Completed || !patch::git_is_there() {
         if arguments.apply {
@@ -257,7 +271,7 @@ async fn offer_patch(
 
 fn confirm(question: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout();
-    stdout.write_all(question.as_bytes()).and_then(|()| stdout.flush()).map_err(crate::text::output_failure)?;
+    stdout.write_all(question.as_bytes()).and_then(|()| stdout.flush()).map_err(text::output_failure)?;
     let mut answer = String::new();
     let _ = io::stdin().read_line(&mut answer);
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -12,6 +12,7 @@ use cofferdam_server::http::trace::set_up_log;
 use cofferdam_server::{Server, Settings};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::client::reachable;
 use crate::exec::Failure;
 use crate::text::{print_line, say};
 use crate::{exit_code, terminal};
@@ -28,7 +29,7 @@ pub fn main() -> ExitCode {
         }
         let data = data_directory(&loaded)?;
         let settings = loaded.arguments.settings(data);
-        set_up_log(loaded.arguments.log_format, Some(&loaded.arguments.log_level))
+        set_up_log(loaded.arguments.log_format, &loaded.arguments.log_level)
             .map_err(|error| Failure::new(exit_code::USAGE, error))?;
         crate::runtime()?.block_on(serve(settings))
     })
@@ -55,11 +56,12 @@ async fn serve(settings: Settings) -> Result<u8, Failure> {
     let starting = Server::start(settings);
     let server = tokio::select! {
         server = starting => server.map_err(|error| Failure::new(exit_code::SERVER, error))?,
-        code = signals.recv() => return Ok(code),
+        // What was taken up so far lives on in its sandbox, as after any stop.
+        _ = signals.recv() => return Ok(0),
     };
     if terminal::stdout_is_terminal() {
         let data = data.canonicalize().unwrap_or(data);
-        print_line(&format!("Cofferdam is at {}, its data in {}", server.url(), data.display()))?;
+        print_line(&format!("Cofferdam is at {}, its data in {}", reachable(&server.url()), data.display()))?;
     }
     if beyond_loopback {
         say(

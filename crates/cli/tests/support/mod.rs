@@ -80,9 +80,14 @@ impl Home {
 
     /// A server that answers.
     pub fn serve(&self, arguments: &[&str]) -> Server {
-        let words = [&["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "0s"], arguments].concat();
+        self.serve_at("127.0.0.1:0", arguments)
+    }
+
+    pub fn serve_at(&self, address: &str, arguments: &[&str]) -> Server {
+        let words = [&["serve", "--listen", address], arguments].concat();
         let log = std::fs::File::options().create(true).append(true).open(self.path("server.log")).unwrap();
-        let child = self.command(&words).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut command = self.command(&words);
+        let child = command.env("COFFERDAM_DRAIN_TIMEOUT", "0s").stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let pid = child.id();
         let server = Server { child };
         wait_until("the server answers", || {

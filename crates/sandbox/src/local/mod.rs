@@ -36,6 +36,11 @@ pub use workspace::Workspace;
 const REMOVE_ATTEMPTS: u32 = 1_000;
 const REMOVE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
 
+/// How long a sandbox that nobody wants may take to answer before it is looked at again.
+const DISCARD_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+/// And before it is left to its lease.
+const DISCARD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// A sandbox takes milliseconds to start, and on a machine with hundreds of others starting perhaps a second.
 const START_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -157,6 +162,25 @@ impl LocalRuntime {
         Sandbox::attach(id.to_owned(), control, network, log, directory).await
     }
 
+    /// Ends a sandbox of an earlier process that nobody wants, and removes what is left of it. One that was never
+    /// leased listens but does not answer: it ends by itself, and may still be about to.
+    pub async fn discard(&self, id: &str) {
+        let Some(directory) = self.state_directory.as_deref().map(|parent| parent.join(id)) else { return };
+        let deadline = tokio::time::Instant::now() + DISCARD_TIMEOUT;
+        while tokio::time::Instant::now() < deadline {
+            if !is_alive(&directory) {
+                let _ = fs::remove_dir_all(&directory);
+                return;
+            }
+            let attached = tokio::time::timeout(DISCARD_PATIENCE, self.attach(id, &NetworkPolicy::None, None)).await;
+            if let Ok(Ok(sandbox)) = attached {
+                let _ = sandbox.destroy().await;
+                return;
+            }
+            tokio::time::sleep(REMOVE_INTERVAL).await;
+        }
+    }
+
     /// Whether processor time can be limited here.
     pub fn limits_cpu(&self) -> bool {
         matches!(&self.cgroup, Some(CgroupPlan::V2 { .. } | CgroupPlan::V1 { cpu: Some(_), .. }))
@@ -205,12 +229,9 @@ impl Prepared {
         spec: &SandboxSpec,
         log: Option<ConnectionLog>,
     ) -> Result<Sandbox, SandboxError> {
-        let Self { id, limits, guest } = self;
-        debug_assert_eq!(limits, spec.limits, "limits are set when a sandbox is prepared");
-        let leftovers = Leftovers {
-            state_directory: runtime.state_directory.as_ref().map(|parent| parent.join(&id)),
-            cgroup: runtime.cgroup.clone(),
-        };
+        debug_assert_eq!(self.limits, spec.limits, "limits are set when a sandbox is prepared");
+        let leftovers = self.leftovers(runtime);
+        let Self { id, guest, .. } = self;
         let workspace = spec.workspace.check().and_then(|checked| {
             let tree = match (&checked.directory, runtime.dedicated_id) {
                 (Some(directory), Some(_)) => Some(runtime.id_map.mount(directory.as_fd(), &runtime.program)?),
@@ -231,6 +252,21 @@ impl Prepared {
         // A guest that has ended already has said why; that is read below.
         let _ = guest.say(&ToGuest::Assign(assign), &borrowed);
         Sandbox::begin(id, guest, leftovers, &spec.network, log).await
+    }
+}
+
+impl Prepared {
+    /// Ends it, and returns when nothing of it is left.
+    pub(crate) async fn discard(self, runtime: &LocalRuntime) {
+        let leftovers = self.leftovers(runtime);
+        self.guest.discard(leftovers, &self.id).await;
+    }
+
+    fn leftovers(&self, runtime: &LocalRuntime) -> Leftovers {
+        Leftovers {
+            state_directory: runtime.state_directory.as_ref().map(|parent| parent.join(&self.id)),
+            cgroup: runtime.cgroup.clone(),
+        }
     }
 }
 

@@ -7,8 +7,21 @@ use cofferdam_artifacts::diff::write_patch;
 use cofferdam_linux::files::Workspace;
 
 use super::download::stream;
-use super::{Answer, Named, State, untrusted};
+use super::{Answer, Named, State, answers, untrusted};
 
+/// Gives what the job changed in what it was given, as a patch in git's format.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/diff",
+    operation_id = "job_diff",
+    tag = "jobs",
+    params(Named),
+    responses(
+        (status = 200, description = "The patch.", body = String, content_type = "text/x-diff"),
+        answers::NotFound,
+        answers::Conflict,
+    ),
+)]
 pub async fn diff(axum::extract::State(api): State, Named(id): Named) -> Answer<Response> {
     let workspace = api.workspace(&id).await?;
     let input = api.directory(&id).input();

@@ -8,12 +8,13 @@ use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::Response;
 use cofferdam_artifacts::ArtifactError;
 use cofferdam_artifacts::zip::write_zip;
+use cofferdam_linux::files::{ARCHIVE_DEFAULT_LIMITS, RelativePath};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
-use super::{Answer, Named, Query, State, untrusted};
+use super::{Answer, Named, Query, State, answers, untrusted};
 use crate::http::problem::Problem;
 
 /// Pieces between the disk and the network, and their size.
@@ -25,8 +26,33 @@ const CHUNK_BYTES: usize = 128 * 1024;
 pub struct DownloadQuery {
     /// Also before the job has ended: what there is now.
     partial: Option<bool>,
+    /// `zip` unless it is given.
+    #[param(inline)]
+    format: Option<Format>,
 }
 
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Format {
+    Zip,
+    Tar,
+}
+
+/// Gives the workspace as an archive.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/download",
+    operation_id = "job_download",
+    tag = "jobs",
+    params(Named, DownloadQuery),
+    responses(
+        (status = 200, description = "The archive.", content((inline(answers::Raw) = "application/zip"), (inline(answers::Raw) = "application/x-tar")),
+            headers(("Content-Disposition" = String, description = "The name to keep it under."))),
+        answers::NotFound,
+        answers::Conflict,
+        answers::Invalid,
+    ),
+)]
 pub async fn download(
     axum::extract::State(api): State,
     Named(id): Named,
@@ -38,11 +64,23 @@ pub async fn download(
         return Err(Problem::conflict(detail));
     }
     let workspace = api.workspace(&id).await?;
-    let body = stream(move |out| write_zip(&workspace, out, Default::default()).map(drop));
+    let (body, kind, ending) = match query.format.unwrap_or(Format::Zip) {
+        Format::Zip => {
+            let body = stream(move |out| write_zip(&workspace, out, Default::default()).map(drop));
+            (body, "application/zip", "zip")
+        }
+        Format::Tar => {
+            let write = move |out: &mut dyn Write| {
+                workspace.tar_out(&RelativePath::root(), out, ARCHIVE_DEFAULT_LIMITS).map(drop)
+            };
+            (stream(move |out| write(out).map_err(ArtifactError::File)), "application/x-tar", "tar")
+        }
+    };
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/zip"));
-    let name = HeaderValue::from_str(&format!("attachment; filename=\"{id}.zip\"")).expect("an id is a header value");
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    let name = format!("attachment; filename=\"{id}.{ending}\"");
+    let name = HeaderValue::from_str(&name).expect("an id is a header value");
     headers.insert(CONTENT_DISPOSITION, name);
     untrusted(headers);
     Ok(response)

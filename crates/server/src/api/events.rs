@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::request::Invalid;
-use super::{Answer, Named, Query, State};
+use super::{Answer, Named, Query, State, answers};
 use crate::http::Metrics;
 
 /// Says that the connection lives, to whatever lies between.
@@ -35,12 +35,46 @@ pub struct EventsQuery {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EventPage {
-    #[schema(value_type = Vec<Object>)]
     pub events: Vec<Event>,
     /// The number of the job's last event; there are more when it is greater than that of the last one here.
     pub last_seq: u64,
 }
 
+/// One event of the stream.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes what crate::jobs::feed writes")]
+pub struct EventFrame {
+    /// The event's number.
+    id: String,
+    /// The event's type.
+    event: String,
+    /// An `Event`, as JSON.
+    #[schema(content_media_type = "application/json")]
+    data: String,
+}
+
+/// Follows the events of a job, or gives those that there are.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/events",
+    operation_id = "job_events",
+    tag = "jobs",
+    description = "Server-sent events: `id` is the number, `event` the type and `data` the event as JSON; the stream ends \
+        after the event `ended`. With `follow=false` a page of events as JSON.",
+    params(
+        Named,
+        EventsQuery,
+        ("Last-Event-ID" = Option<u64>, Header, description = "Resumes behind this event.", nullable = false),
+    ),
+    responses(
+        (status = 200, description = "The events.", content(
+            (EventPage = "application/json"),
+            (EventFrame = "text/event-stream"),
+        )),
+        answers::NotFound,
+        answers::Invalid,
+    ),
+)]
 pub async fn events(
     axum::extract::State(api): State,
     Named(id): Named,
@@ -53,16 +87,21 @@ pub async fn events(
             Invalid::new("Last-Event-ID", "it is the number of an event; leave it out to begin with the first")
         })?),
     };
-    let after = query.after.or(resumed).unwrap_or(0);
+    // A browser that reconnects sends the header to the address it was given.
+    let after = resumed.or(query.after).unwrap_or(0);
     if i64::try_from(after).is_err() {
-        return Err(Invalid::new("after", "there is no event with so great a number").into());
+        return Err(Invalid::new(
+            "after",
+            "there is no event with so great a number; leave it out to begin with the first",
+        )
+        .into());
+    }
+    let limit = query.limit.unwrap_or(EVENTS_MAX);
+    if !(1..=EVENTS_MAX).contains(&limit) {
+        return Err(Invalid::new("limit", "it is between 1 and 1000").into());
     }
     let inner = api.jobs.inner();
     if query.follow == Some(false) {
-        let limit = query.limit.unwrap_or(EVENTS_MAX);
-        if !(1..=EVENTS_MAX).contains(&limit) {
-            return Err(Invalid::new("limit", "it is between 1 and 1000").into());
-        }
         // Read in this order, the last number is never behind the events.
         let events = inner.store.events(&id, after, limit).await?;
         let last_seq = api.job(&id).await?.last_seq;

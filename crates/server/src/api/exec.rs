@@ -21,41 +21,50 @@ use utoipa::ToSchema;
 
 use super::request::{Amount, Invalid, check_env, duration_ms};
 use super::schedule::parse_json;
-use super::{Answer, Api, Named, Payload, State, untrusted};
+use super::{Answer, Api, Named, Payload, State, answers, untrusted};
 use crate::clock::{now_ms, random};
 use crate::http::problem::Problem;
+use crate::jobs::shorten;
 
 /// Lines on their way to the client; behind them the command waits.
 const LINES: usize = 16;
+
+/// Of a command that an event shows: events are read by many, and kept.
+const ARGV_SHOWN_MAX: usize = 20;
+const ARGUMENT_SHOWN_CHARS: usize = 500;
 
 /// The body of `POST /sandboxes/{id}/exec`: one of `command` and `argv`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecBody {
     /// For the shell.
-    #[schema(nullable = false)]
     command: Option<String>,
     /// A program and its arguments.
-    #[schema(nullable = false)]
     argv: Option<Vec<String>>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    #[schema(nullable = false)]
     cwd: Option<String>,
-    #[schema(nullable = false)]
     timeout: Option<Amount>,
     /// What the command reads.
-    #[schema(nullable = false)]
     stdin: Option<String>,
 }
 
 impl ExecBody {
     fn into_request(self) -> Result<(ExecRequest, Option<String>), Invalid> {
-        let argv = match (self.command, self.argv) {
-            (Some(command), None) => vec!["sh".to_owned(), "-c".to_owned(), command],
-            (None, Some(argv)) => argv,
+        let (field, argv) = match (self.command, self.argv) {
+            (Some(command), None) => ("command", vec!["sh".to_owned(), "-c".to_owned(), command]),
+            (None, Some(argv)) if argv.first().is_none_or(String::is_empty) => {
+                return Err(Invalid::new("argv", "it is empty; name a program, as in [\"ls\", \"-l\"]"));
+            }
+            (None, Some(argv)) => ("argv", argv),
             _ => return Err(Invalid::new("command", "send one of command and argv")),
         };
+        if argv.iter().any(|argument| argument.contains('\0')) {
+            return Err(Invalid::new(field, "it holds a NUL byte; remove it"));
+        }
+        if self.cwd.as_ref().is_some_and(|cwd| cwd.contains('\0')) {
+            return Err(Invalid::new("cwd", "it holds a NUL byte; remove it"));
+        }
         check_env("env", &self.env)?;
         let request = ExecRequest {
             argv,
@@ -65,17 +74,36 @@ impl ExecBody {
             stdin: self.stdin.is_some(),
             timeout_ms: duration_ms("timeout", self.timeout, 0)?,
         };
-        request.validate().map_err(|error| Invalid::new("argv", error.to_string()))?;
+        request.validate().map_err(|error| Invalid::new(field, error.to_string()))?;
         Ok((request, self.stdin))
     }
 }
 
-/// A client that hangs up ends the command.
+/// Runs a command in the sandbox of a running job. A client that hangs up ends the command.
+#[utoipa::path(
+    post,
+    path = "/sandboxes/{id}/exec",
+    operation_id = "exec",
+    tag = "sandboxes",
+    params(Named),
+    request_body(content = ExecBody, example = json!({ "command": "ls -la" })),
+    responses(
+        (status = 200, description = "Lines of JSON as it runs: output, and last how it ended.", body = String,
+            content_type = "application/x-ndjson"),
+        answers::NotFound,
+        answers::Stalled,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::Invalid,
+        answers::TooMany,
+        answers::NoSpace,
+    ),
+)]
 pub async fn exec(axum::extract::State(api): State, Named(id): Named, Payload(body): Payload) -> Answer<Response> {
     let (request, stdin) = parse_json::<ExecBody>(&body)?.into_request()?;
     let client = connect(&api, &id).await?;
     let exec = new_exec_id();
-    let stream = begin(&api, &id, &client, &exec, &request).await?;
+    let stream = begin(&api, &id, &client, &exec, request).await?;
     if let Some(stdin) = stdin {
         let (sender, receiver) = mpsc::channel(1);
         let _ = sender.send(Ok(Bytes::from(stdin))).await;
@@ -102,11 +130,23 @@ pub fn new_exec_id() -> ExecId {
     ExecId::try_from(format!("api-{:x}", random())).expect("it is a valid id")
 }
 
-/// Starts a command once the job's events tell of it.
-pub async fn begin(api: &Api, id: &JobId, client: &Client, exec: &ExecId, request: &ExecRequest) -> Answer<ExecStream> {
-    let event = EventBody::ExecStarted { exec: exec.to_string(), argv: request.argv.clone() };
+/// Starts a command, in the environment that the job gives to all of its own, once the job's events tell of it.
+pub async fn begin(
+    api: &Api,
+    id: &JobId,
+    client: &Client,
+    exec: &ExecId,
+    mut request: ExecRequest,
+) -> Answer<ExecStream> {
+    let mut env = api.jobs.inner().store.spec(id).await?.env;
+    env.append(&mut request.env);
+    request.env = env;
+    request.validate().map_err(|error| Invalid::new("env", error.to_string()))?;
+    let argv =
+        request.argv.iter().take(ARGV_SHOWN_MAX).map(|argument| shorten(argument, ARGUMENT_SHOWN_CHARS)).collect();
+    let event = EventBody::ExecStarted { exec: exec.to_string(), argv };
     api.jobs.inner().store.note(id, now_ms(), vec![event]).await?;
-    Ok(client.exec(exec, request, 0, false).await?)
+    Ok(client.exec(exec, &request, 0, false).await?)
 }
 
 /// Tells the job's events how a command ended, and lets the guest forget it. The last line for whoever follows it.

@@ -9,16 +9,19 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use cofferdam_linux::files::{RelativePath, WriteOptions, percent_decode};
 use cofferdam_protocol::event::{EventBody, FileAction};
-use cofferdam_protocol::files::FileKind;
+use cofferdam_protocol::files::{FileKind, FileList};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, UNIX_EPOCH};
+use utoipa::openapi::Required;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{Object, Type};
 use utoipa::{IntoParams, ToSchema};
 
 use super::log::ranged;
 use super::request::{Invalid, to_path};
 use super::schedule::{parse_json, upload_problem};
 use super::upload::write_stream;
-use super::{Answer, Api, Named, Payload, Query, State, blocking, untrusted};
+use super::{Answer, Api, Named, Payload, Query, State, answers, blocking, untrusted};
 use crate::clock::now_ms;
 use crate::http::problem::Problem;
 
@@ -40,6 +43,18 @@ impl<S: Send + Sync> FromRequestParts<S> for FilePath {
     }
 }
 
+impl IntoParams for FilePath {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let path = ParameterBuilder::new()
+            .name("path")
+            .parameter_in(ParameterIn::Path)
+            .required(Required::True)
+            .description(Some("Relative to the workspace; bytes that are not UTF-8 are percent-encoded."))
+            .schema(Some(Object::with_type(Type::String)));
+        vec![path.build()]
+    }
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ReadQuery {
@@ -47,10 +62,52 @@ pub struct ReadQuery {
     recursive: Option<bool>,
 }
 
+/// Lists the workspace of a job.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/files",
+    operation_id = "list_files",
+    tag = "files",
+    params(Named, ReadQuery),
+    responses(
+        (status = 200, description = "Its entries.", body = FileList),
+        answers::NotFound,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::Invalid,
+    ),
+)]
 pub async fn read_root(state: State, named: Named, query: Query<ReadQuery>, headers: HeaderMap) -> Answer<Response> {
     read(state, named, FilePath(RelativePath::root()), query, headers).await
 }
 
+/// Gives a file, or lists a directory.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/files/{*path}",
+    operation_id = "read_file",
+    tag = "files",
+    params(
+        Named,
+        FilePath,
+        ReadQuery,
+        ("Range" = Option<String>, Header, description = "A part of a file, such as `bytes=0-99`.", nullable = false),
+    ),
+    responses(
+        (status = 200, description = "The bytes of a file, or the entries of a directory.", content(
+            (inline(answers::Raw) = "application/octet-stream"),
+            (FileList = "application/json"),
+        )),
+        (status = 206, description = "The part of the file that was asked for.", body = inline(answers::Raw),
+            content_type = "application/octet-stream",
+            headers(("Content-Range" = String, description = "Which part, of how much."))),
+        answers::NotFound,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::BehindTheEnd,
+        answers::Invalid,
+    ),
+)]
 pub async fn read(
     axum::extract::State(api): State,
     Named(id): Named,
@@ -88,6 +145,7 @@ pub async fn read(
 #[into_params(parameter_in = Query)]
 pub struct WriteQuery {
     /// Permission bits in octal, such as `755`.
+    #[param(pattern = "^[0-7]{1,3}$")]
     mode: Option<String>,
     /// Makes a directory; the body is ignored.
     directory: Option<bool>,
@@ -102,6 +160,24 @@ pub struct Written {
     pub mode: u32,
 }
 
+/// Writes a file, or makes a directory, with the directories above it.
+#[utoipa::path(
+    put,
+    path = "/jobs/{id}/files/{*path}",
+    operation_id = "write_file",
+    tag = "files",
+    params(Named, FilePath, WriteQuery),
+    request_body(description = "What the file is to hold.", content = inline(answers::Raw), content_type = "application/octet-stream"),
+    responses(
+        (status = 200, description = "What is there now.", body = Written),
+        answers::NotFound,
+        answers::Stalled,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::Invalid,
+        answers::NoSpace,
+    ),
+)]
 pub async fn write(
     axum::extract::State(api): State,
     Named(id): Named,
@@ -140,6 +216,21 @@ pub struct RemoveQuery {
     recursive: Option<bool>,
 }
 
+/// Removes a file or a directory.
+#[utoipa::path(
+    delete,
+    path = "/jobs/{id}/files/{*path}",
+    operation_id = "remove_file",
+    tag = "files",
+    params(Named, FilePath, RemoveQuery),
+    responses(
+        (status = 204, description = "It is gone."),
+        answers::NotFound,
+        answers::Conflict,
+        answers::Invalid,
+        answers::NoSpace,
+    ),
+)]
 pub async fn remove(
     axum::extract::State(api): State,
     Named(id): Named,
@@ -161,6 +252,24 @@ pub struct MoveRequest {
     to: String,
 }
 
+/// Moves a file or a directory.
+#[utoipa::path(
+    post,
+    path = "/jobs/{id}/move",
+    operation_id = "move_file",
+    tag = "files",
+    params(Named),
+    request_body(content = MoveRequest, example = json!({ "from": "a.txt", "to": "b.txt" })),
+    responses(
+        (status = 204, description = "It is there now."),
+        answers::NotFound,
+        answers::Stalled,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::Invalid,
+        answers::NoSpace,
+    ),
+)]
 pub async fn rename(axum::extract::State(api): State, Named(id): Named, Payload(body): Payload) -> Answer<StatusCode> {
     let request: MoveRequest = parse_json(&body)?;
     let (from, to) = (to_path("from", &request.from)?, to_path("to", &request.to)?);

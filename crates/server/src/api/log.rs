@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
@@ -9,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use cofferdam_protocol::event::EventBody;
 use cofferdam_protocol::job::JobId;
-use cofferdam_store::EVENTS_MAX;
+use cofferdam_store::{EVENTS_MAX, Store, StoreError};
 use futures_util::stream;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -17,7 +18,7 @@ use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
 use super::request::Invalid;
-use super::{Answer, Api, Named, Query, State, untrusted};
+use super::{Answer, Api, Named, Query, State, answers, untrusted};
 use crate::http::problem::Problem;
 
 /// One read of the disk.
@@ -27,11 +28,32 @@ pub const READ_BYTES: usize = 128 * 1024;
 #[into_params(parameter_in = Query)]
 pub struct LogQuery {
     /// Only the output of this step, counted from 1.
+    #[param(minimum = 1)]
     step: Option<u32>,
     /// Stay until the job has ended.
     follow: Option<bool>,
 }
 
+/// Gives the output of a job as text.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/log",
+    operation_id = "job_log",
+    tag = "jobs",
+    params(
+        Named,
+        LogQuery,
+        ("Range" = Option<String>, Header, description = "A part of it, such as `bytes=0-99`.", nullable = false),
+    ),
+    responses(
+        (status = 200, description = "All of it.", body = String, content_type = "text/plain"),
+        (status = 206, description = "The part that was asked for.", body = String, content_type = "text/plain",
+            headers(("Content-Range" = String, description = "Which part, of how much."))),
+        answers::NotFound,
+        answers::BehindTheEnd,
+        answers::Invalid,
+    ),
+)]
 pub async fn log(
     axum::extract::State(api): State,
     Named(id): Named,
@@ -42,15 +64,23 @@ pub async fn log(
     let part = match query.step {
         None => None,
         Some(step) if step == 0 || step > job.steps_total => {
-            let message = format!("there is no step {step}, the job has {} of them", job.steps_total);
+            let message =
+                format!("there is no step {step}, the job has {} of them; they are counted from 1", job.steps_total);
             return Err(Invalid::new("step", message).into());
         }
-        Some(step) => Some(part_of_step(&api, &id, step).await?),
+        Some(step) => Some(StepPart::new(step)),
+    };
+    if query.follow == Some(true) {
+        return follow(&api, &id, part).await;
+    }
+    let part = match part {
+        None => None,
+        Some(mut part) => {
+            part.update(&*api.jobs.inner().store, &id).await?;
+            Some(part.range)
+        }
     };
     let path = api.directory(&id).log();
-    if query.follow == Some(true) && part.is_none() {
-        return follow(&api, &id).await;
-    }
     let file = match tokio::fs::File::open(path).await {
         Ok(file) => Some(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -111,30 +141,49 @@ fn parse_range(text: &str, length: u64) -> Option<Option<Range<u64>>> {
     Some((range.start < range.end).then_some(range))
 }
 
-async fn part_of_step(api: &Api, id: &JobId, wanted: u32) -> Answer<Range<u64>> {
-    let (mut after, mut part) = (0, 0..0);
-    loop {
-        let events = api.jobs.inner().store.events(id, after, EVENTS_MAX).await?;
-        let Some(last) = events.last() else { return Ok(part) };
-        after = last.seq;
-        for event in &events {
-            match event.body {
-                // Of several attempts, the last one's.
-                EventBody::StepStarted { step, log_from, .. } if step == wanted => part = log_from..log_from,
-                EventBody::Output { step, log_to, .. } if step == wanted => part.end = log_to,
-                EventBody::StepFinished { step, log_to, .. } if step == wanted => part.end = log_to,
-                _ => {}
+/// Where the output of a step is in the log, as far as events have told.
+struct StepPart {
+    step: u32,
+    range: Range<u64>,
+    has_ended: bool,
+    /// The last event looked at.
+    seq: u64,
+}
+
+impl StepPart {
+    fn new(step: u32) -> Self {
+        Self { step, range: 0..0, has_ended: false, seq: 0 }
+    }
+
+    async fn update(&mut self, store: &dyn Store, id: &JobId) -> Result<(), StoreError> {
+        loop {
+            let events = store.events(id, self.seq, EVENTS_MAX).await?;
+            let Some(last) = events.last() else { return Ok(()) };
+            self.seq = last.seq;
+            for event in events.iter().filter(|event| event.body.step() == Some(self.step)) {
+                match event.body {
+                    // Of several attempts, the last one's.
+                    EventBody::StepStarted { log_from, .. } => self.range = log_from..log_from,
+                    EventBody::Output { log_to, .. } => self.range.end = log_to,
+                    EventBody::StepFinished { log_to, .. } => {
+                        self.range.end = log_to;
+                        self.has_ended = true;
+                    }
+                    _ => {}
+                }
             }
         }
     }
 }
 
-async fn follow(api: &Api, id: &JobId) -> Answer<Response> {
+/// The log as it grows, or one step's part of it, until there is no more to come.
+async fn follow(api: &Api, id: &JobId, part: Option<StepPart>) -> Answer<Response> {
     let inner = api.jobs.inner();
     let job = api.job(id).await?;
     // Woken by every event from now on; what is in the file is read first.
     let reader = inner.feeds.follow(&inner.store, id, job.last_seq).await?;
-    let state = Following { path: api.directory(id).log(), at: 0, reader, has_ended: false };
+    let (store, path) = (inner.store.clone(), api.directory(id).log());
+    let state = Following { store, id: id.clone(), path, at: 0, reader, part, has_ended: false };
     let stop = api.stop.clone();
     let chunks = stream::unfold((state, stop), |(mut state, stop)| async move {
         loop {
@@ -160,21 +209,31 @@ async fn follow(api: &Api, id: &JobId) -> Answer<Response> {
 }
 
 struct Following {
+    store: Arc<dyn Store>,
+    id: JobId,
     path: std::path::PathBuf,
     at: u64,
     reader: crate::jobs::feed::Reader,
+    part: Option<StepPart>,
     has_ended: bool,
 }
 
 impl Following {
     async fn read(&mut self) -> io::Result<Bytes> {
+        let mut room = READ_BYTES as u64;
+        if let Some(part) = &mut self.part {
+            part.update(&*self.store, &self.id).await.map_err(io::Error::other)?;
+            self.at = self.at.max(part.range.start);
+            self.has_ended |= part.has_ended;
+            room = room.min(part.range.end - self.at);
+        }
         let mut file = match tokio::fs::File::open(&self.path).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Bytes::new()),
             file => file?,
         };
         file.seek(io::SeekFrom::Start(self.at)).await?;
         let mut bytes = Vec::with_capacity(READ_BYTES);
-        file.take(READ_BYTES as u64).read_to_end(&mut bytes).await?;
+        file.take(room).read_to_end(&mut bytes).await?;
         self.at += bytes.len() as u64;
         Ok(bytes.into())
     }

@@ -16,11 +16,13 @@ use utoipa::IntoParams;
 
 use super::exec::{begin, connect, ended, finish, new_exec_id};
 use super::request::Invalid;
-use super::{Answer, Api, Named, Query, State};
+use super::{Answer, Api, Named, Query, State, answers};
 use crate::http::problem::Problem;
 
 /// A person types less, and a paste is cut into pieces by whoever sends it.
 const MESSAGE_MAX_BYTES: usize = 1 << 20;
+/// Rows or columns; no screen has more.
+const SIDE_MAX: u16 = 1_000;
 /// Pieces of input on their way to the command.
 const INPUT_PIECES: usize = 16;
 
@@ -35,16 +37,38 @@ pub struct PtyQuery {
     command: Option<String>,
 }
 
+/// Opens a terminal in the sandbox of a running job.
+#[utoipa::path(
+    get,
+    path = "/sandboxes/{id}/pty",
+    operation_id = "pty",
+    tag = "sandboxes",
+    description = "A WebSocket: binary messages are the terminal's bytes both ways, text messages such as \
+        `{\"rows\": 30, \"columns\": 100}` resize it, and the last message is text and says how the command ended.",
+    params(Named, PtyQuery),
+    responses(
+        (status = 101, description = "The terminal."),
+        answers::NotFound,
+        answers::Conflict,
+        answers::Invalid,
+        answers::NotWebSocket,
+        answers::TooMany,
+        answers::NoSpace,
+    ),
+)]
 pub async fn pty(
     axum::extract::State(api): State,
     Named(id): Named,
     Query(query): Query<PtyQuery>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Answer<Response> {
-    let upgrade = upgrade.map_err(|_| Problem::upgrade_required("this is a terminal; connect to it by WebSocket"))?;
     let (rows, columns) = (query.rows.unwrap_or(24), query.columns.unwrap_or(80));
+    for (field, length) in [("rows", rows), ("columns", columns)] {
+        if !(1..=SIDE_MAX).contains(&length) {
+            return Err(Invalid::new(field, "it is between 1 and 1000").into());
+        }
+    }
     let size = TerminalSize { rows, columns };
-    size.validate().map_err(|error| Invalid::new("rows", error.to_string()))?;
     let argv = match query.command {
         Some(command) => vec!["sh".to_owned(), "-c".to_owned(), command],
         None => vec!["sh".to_owned(), "-c".to_owned(), "command -v bash >/dev/null && exec bash || exec sh".to_owned()],
@@ -52,9 +76,10 @@ pub async fn pty(
     let env = [("TERM".to_owned(), "xterm-256color".to_owned())].into();
     let request = ExecRequest { argv, env, terminal: Some(size), stdin: true, ..ExecRequest::default() };
     request.validate().map_err(|error| Invalid::new("command", error.to_string()))?;
+    let upgrade = upgrade.map_err(|_| Problem::upgrade_required("this is a terminal; connect to it by WebSocket"))?;
     let client = connect(&api, &id).await?;
     let exec = new_exec_id();
-    let stream = begin(&api, &id, &client, &exec, &request).await?;
+    let stream = begin(&api, &id, &client, &exec, request).await?;
     let upgrade = upgrade.max_message_size(MESSAGE_MAX_BYTES);
     Ok(upgrade.on_upgrade(move |socket| converse(api, id, client, exec, stream, socket)))
 }
@@ -72,9 +97,16 @@ async fn converse(
         let (client, exec) = (client.clone(), exec.clone());
         tokio::spawn(async move { drop(client.stdin(&exec, receiver).await) })
     };
+    // What was typed and has no room yet. No more is taken from the client until it has: a paste arrives whole.
+    let mut waiting: Option<Bytes> = None;
     let outcome = loop {
         let mut output = Vec::new();
         tokio::select! {
+            room = input.reserve(), if waiting.is_some() => {
+                if let (Ok(room), Some(bytes)) = (room, waiting.take()) {
+                    room.send(Ok(bytes));
+                }
+            }
             more = stream.next(|_, data| output.extend_from_slice(data)) => match more {
                 Ok(true) if output.is_empty() => {}
                 Ok(true) => {
@@ -91,9 +123,8 @@ async fn converse(
                 }
                 Err(error) => break ExecOutcome::Lost { reason: error.to_string() },
             },
-            message = socket.recv() => match message {
-                // A command that does not read its input is not waited for.
-                Some(Ok(Message::Binary(bytes))) => drop(input.try_send(Ok(bytes))),
+            message = socket.recv(), if waiting.is_none() => match message {
+                Some(Ok(Message::Binary(bytes))) => waiting = Some(bytes),
                 Some(Ok(Message::Text(text))) => {
                     let size = serde_json::from_str::<TerminalSize>(&text).ok().filter(|size| size.validate().is_ok());
                     if let Some(size) = size {

@@ -31,18 +31,22 @@ impl From<FileError> for Problem {
     fn from(error: FileError) -> Self {
         let detail = error.to_string();
         match error {
-            FileError::NotFound { .. } => Self::not_found(detail),
+            FileError::NotFound { .. } => Self::not_found(format!("{detail}; a GET of its directory lists what does")),
+            FileError::NotEmpty { path } => {
+                Self::conflict(format!("\"{path}\" is a directory that is not empty; add ?recursive=true to remove it"))
+            }
+            FileError::IsDirectory { .. } => Self::conflict(format!("{detail}; name a file in it")),
+            FileError::AlreadyExists { .. } => {
+                Self::conflict(format!("{detail}; choose another name, or remove it first"))
+            }
             FileError::InvalidPath { .. }
             | FileError::Escapes { .. }
             | FileError::LinkLoop { .. }
             | FileError::IsRoot
             | FileError::ArchiveEntry { .. } => Self::invalid("path", detail),
             FileError::IsSymlink { .. }
-            | FileError::IsDirectory { .. }
             | FileError::NotDirectory { .. }
             | FileError::NotRegular { .. }
-            | FileError::AlreadyExists { .. }
-            | FileError::NotEmpty { .. }
             | FileError::PermissionDenied { .. }
             | FileError::Busy { .. } => Self::conflict(detail),
             FileError::NoSpace { .. } => Self::no_space(detail),

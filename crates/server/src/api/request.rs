@@ -24,16 +24,14 @@ const FILES_MAX: usize = 10_000;
 
 /// The body of `POST /schedule`: exactly one of `steps`, `task` and `prompt`, and options.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with steps, task or prompt")]
 pub struct JobRequest {
     /// What to do, in order; a step that fails ends the job unless it says `continue_on_error`.
-    #[schema(nullable = false, min_items = 1, max_items = 10000)]
+    #[schema(min_items = 1, max_items = 10000)]
     steps: Option<Vec<StepRequest>>,
     /// A goal in plain text.
-    #[schema(nullable = false)]
     task: Option<String>,
     /// The same as `task`.
-    #[schema(nullable = false)]
     prompt: Option<String>,
     #[serde(flatten)]
     options: Options,
@@ -41,10 +39,9 @@ pub struct JobRequest {
 
 /// The body of `POST /sandboxes`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct SandboxRequest {
     /// How long it lives: seconds, or text such as `10m`.
-    #[schema(nullable = false)]
     ttl: Option<Amount>,
     #[serde(flatten)]
     options: Options,
@@ -58,13 +55,10 @@ pub struct Options {
     /// `cpu`, `memory`, `processes`, `files`, `workspace`, `tmp`, `time`, as in `{"memory": "512MiB"}`.
     #[serde(default)]
     limits: BTreeMap<String, Amount>,
-    #[schema(nullable = false)]
     network: Option<NetworkRequest>,
     /// Of the whole job: seconds, or text such as `10m`.
-    #[schema(nullable = false)]
     timeout: Option<Amount>,
     /// How long it may neither print nor use the processor; 0 for ever.
-    #[schema(nullable = false)]
     idle_timeout: Option<Amount>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
@@ -72,9 +66,7 @@ pub struct Options {
     #[serde(default)]
     files: Vec<FileRequest>,
     /// A job that has ended: its workspace is copied.
-    #[schema(nullable = false)]
     parent: Option<String>,
-    #[schema(nullable = false)]
     when_lost: Option<WhenLostRequest>,
 }
 
@@ -83,23 +75,17 @@ pub struct Options {
 pub struct StepRequest {
     tool: ToolName,
     /// Of `shell`, `bash` and `gui`.
-    #[schema(nullable = false)]
     command: Option<String>,
     /// Of `python`, `javascript` and `typescript`.
-    #[schema(nullable = false)]
     code: Option<String>,
     /// Of `read_file` and `write_file`.
-    #[schema(nullable = false)]
     path: Option<String>,
     /// Of `write_file`.
-    #[schema(nullable = false)]
     content: Option<String>,
-    #[schema(nullable = false)]
     timeout: Option<Amount>,
     #[serde(default)]
     env: BTreeMap<String, String>,
     /// Relative to the workspace.
-    #[schema(nullable = false)]
     cwd: Option<String>,
     #[serde(default)]
     continue_on_error: bool,
@@ -122,7 +108,7 @@ enum ToolName {
 
 /// A number in the usual unit, or text with a unit.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number, or text such as \"10m\" or \"512MiB\", is expected")]
 pub enum Amount {
     Number(f64),
     Text(String),
@@ -130,7 +116,7 @@ pub enum Amount {
 
 /// `none`, `open`, or names with commas; or a list of names.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "\"none\", \"open\", or a list of names is expected")]
 enum NetworkRequest {
     Policy(String),
     Names(Vec<String>),
@@ -148,12 +134,9 @@ enum WhenLostRequest {
 #[serde(deny_unknown_fields)]
 pub struct FileRequest {
     path: String,
-    #[schema(nullable = false)]
     content: Option<String>,
-    #[schema(nullable = false)]
     content_base64: Option<String>,
     /// Permission bits, as a number: 493 is 0755.
-    #[schema(nullable = false)]
     mode: Option<u32>,
 }
 
@@ -281,9 +264,11 @@ impl FileRequest {
         let path = to_path(&field("path"), &self.path)?;
         let content = match (self.content, self.content_base64) {
             (Some(text), None) => text.into_bytes(),
-            (None, Some(encoded)) => base64::engine::general_purpose::STANDARD
-                .decode(encoded)
-                .map_err(|error| Invalid::new(field("content_base64"), format!("it is not base64: {error}")))?,
+            (None, Some(encoded)) => base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|error| {
+                let error = error.to_string().trim_end_matches('.').to_lowercase();
+                let remedy = "encode the content with A-Z, a-z, 0-9, + and /, and = at its end";
+                Invalid::new(field("content_base64"), format!("it is not base64 ({error}); {remedy}"))
+            })?,
             _ => return Err(Invalid::new(field("content"), "a file has one of content and content_base64")),
         };
         if self.mode.is_some_and(|mode| mode > 0o777) {
@@ -316,7 +301,10 @@ fn to_steps(steps: Vec<StepRequest>) -> Result<Vec<Step>, Invalid> {
         return Err(Invalid::new("steps", "the list is empty; send at least one step"));
     }
     if steps.len() > STEPS_MAX {
-        return Err(Invalid::new("steps", format!("there are {}, the most is {STEPS_MAX}", steps.len())));
+        return Err(Invalid::new(
+            "steps",
+            format!("there are {}, the most is {STEPS_MAX}; put them into a script and run that", steps.len()),
+        ));
     }
     steps.into_iter().enumerate().map(|(index, step)| step.into_step(index)).collect()
 }
@@ -410,7 +398,7 @@ pub fn duration_ms(field: &str, amount: Option<Amount>, default_ms: u64) -> Resu
 
 fn positive(field: &str, amount: Option<Amount>, default_ms: u64) -> Result<u64, Invalid> {
     match duration_ms(field, amount, default_ms)? {
-        0 => Err(Invalid::new(field, "it must be more than 0")),
+        0 => Err(Invalid::new(field, "it must be more than 0; leave it out for the default")),
         time_ms => Ok(time_ms),
     }
 }
@@ -485,6 +473,9 @@ mod tests {
             assert!(error.contains(expected), "{json}: {error}");
         }
         let many = format!(r#"{{"steps": [{}]}}"#, vec![r#"{"tool":"shell","command":"x"}"#; 10_001].join(","));
-        assert_eq!(parse(&many).unwrap_err(), "steps: there are 10001, the most is 10000");
+        assert_eq!(
+            parse(&many).unwrap_err(),
+            "steps: there are 10001, the most is 10000; put them into a script and run that"
+        );
     }
 }

@@ -1,6 +1,5 @@
 //! `POST /schedule`: a job in any of its dialects, with or without files. Answers as soon as the job is durable.
 
-use axum::body::Bytes;
 use axum::extract::multipart::{Field, Multipart};
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, LOCATION};
@@ -8,12 +7,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::{Json, RequestExt};
 use cofferdam_protocol::job::{JobId, JobSpec};
-use cofferdam_store::Idempotency;
+use cofferdam_store::{Created, Idempotency};
 use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
 
-use super::request::{InputFile, Invalid, JobRequest};
+use super::request::{InputFile, Invalid, JobRequest, Options, StepRequest};
 use super::upload::{Staging, UploadError};
-use super::{Answer, Api, Base, State};
+use super::view::JobView;
+use super::{Answer, Api, Base, Payload, State, answers};
 use crate::http::BODY_BYTES_MAX;
 use crate::http::problem::Problem;
 use crate::jobs::Submission;
@@ -21,6 +22,59 @@ use crate::jobs::Submission;
 const KEY_MAX_BYTES: usize = 255;
 const KINDS: &str = "application/json, text/plain or multipart/form-data";
 
+/// The job as one part or several, and its input files.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes a body that is read as a stream")]
+pub struct JobForm {
+    /// What would be the body as JSON.
+    #[schema(nullable = false)]
+    job: Option<JobRequest>,
+    /// Instead of `job`: the steps alone, as JSON.
+    #[schema(nullable = false, value_type = Option<Vec<StepRequest>>)]
+    steps: Option<String>,
+    /// Instead of `job`: a goal in plain text.
+    #[schema(nullable = false)]
+    task: Option<String>,
+    /// The same as `task`.
+    #[schema(nullable = false)]
+    prompt: Option<String>,
+    /// A tar whose files become input files.
+    #[schema(nullable = false, value_type = Option<String>, format = Binary)]
+    archive: Option<Vec<u8>>,
+    /// Any other part with a file name becomes an input file of that name.
+    #[schema(nullable = false, value_type = Option<String>, format = Binary)]
+    file: Option<Vec<u8>>,
+}
+
+/// Schedules a job.
+#[utoipa::path(
+    post,
+    path = "/schedule",
+    operation_id = "schedule",
+    tag = "jobs",
+    params(
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, nullable = false,
+            description = "The same request again with the same key is answered with the same job."),
+    ),
+    request_body(description = "What to do.", content(
+        (JobRequest = "application/json", example = json!({
+            "steps": [{ "tool": "shell", "command": "ls -la" }, { "tool": "python", "code": "print(6*7)" }],
+        })),
+        (String = "text/plain", example = "write a program that prints prime numbers"),
+        (JobForm = "multipart/form-data", example = json!({ "task": "read the file and say what is in it" })),
+    )),
+    responses(
+        (status = 202, description = "The job.", body = JobView, headers(("Location" = String, description = "Of the job."))),
+        answers::NotFound,
+        answers::Stalled,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::WrongType,
+        answers::Invalid,
+        answers::TooMany,
+        answers::NoSpace,
+    ),
+)]
 pub async fn schedule(
     axum::extract::State(api): State,
     base: Base,
@@ -34,12 +88,12 @@ pub async fn schedule(
     let mut staging = Staging::new(&api, &id);
     let job_request = match kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
         "application/json" => {
-            let body = whole(request).await?;
+            let Payload(body) = request.extract().await?;
             hash.update(&body);
             parse_json(&body)?
         }
         "text/plain" => {
-            let body = whole(request).await?;
+            let Payload(body) = request.extract().await?;
             hash.update(&body);
             let text = String::from_utf8(body.into())
                 .map_err(|_| Problem::malformed("the body is not text in UTF-8; send the goal as UTF-8"))?;
@@ -68,8 +122,14 @@ pub async fn accept(
     mut staging: Staging,
     idempotency: Option<Idempotency>,
 ) -> Answer<cofferdam_store::Job> {
+    if api.jobs.is_stopping() {
+        return Err(Problem::unavailable("the server is about to stop; send the job to the next one", 5));
+    }
     if let Some(parent) = &spec.parent {
-        let job = api.job(parent).await.map_err(|problem| problem.field("parent"))?;
+        let job = api.job(parent).await.map_err(|mut problem| {
+            problem.detail.insert_str(0, "parent: ");
+            problem.field("parent")
+        })?;
         if !job.state.is_final() {
             let detail = format!(
                 "parent: the job {parent} is {}; only the workspace of one that has ended is copied",
@@ -77,16 +137,21 @@ pub async fn accept(
             );
             return Err(Problem::conflict(detail).field("parent"));
         }
+        if !api.directory(parent).workspace().is_dir() {
+            let detail = format!("parent: the job {parent} has no workspace: it ended before it had one");
+            return Err(Problem::conflict(detail).field("parent"));
+        }
     }
     for file in files {
         staging.write(file).await?;
     }
     spec.has_input = staging.is_used();
-    let created = api.jobs.submit(Submission { id, spec, idempotency }).await?;
-    if created.is_new {
-        staging.keep();
-    }
-    Ok(created.job)
+    let keep = move |created: &Created| {
+        if created.is_new {
+            staging.keep();
+        }
+    };
+    Ok(api.jobs.submit(Submission { id, spec, idempotency }, keep).await?.job)
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
@@ -101,40 +166,67 @@ fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
     key.map(|key| Some(key.to_owned())).ok_or_else(wrong)
 }
 
-async fn whole(request: Request) -> Answer<Bytes> {
-    // The route takes uploads of any size; what is read into memory has a bound.
-    let request = request.map(|body| axum::body::Body::new(http_body_util::Limited::new(body, BODY_BYTES_MAX)));
-    request.extract::<Bytes, _>().await.map_err(|_| {
-        Problem::too_large(
-            "the body is larger than 16 MiB, or was not sent to its end; send large files as multipart/form-data",
-        )
-    })
-}
-
 pub fn parse_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Answer<T> {
     let deserializer = &mut serde_json::Deserializer::from_slice(body);
-    serde_path_to_error::deserialize(deserializer).map_err(|error| {
-        let field = error.path().to_string();
-        let inner = error.into_inner();
-        match inner.classify() {
-            serde_json::error::Category::Data if field == "." => {
-                Problem::invalid("body", format!("the body is not what is expected: {inner}"))
-            }
-            serde_json::error::Category::Data => Problem::invalid(field.clone(), format!("{field}: {inner}")),
-            _ => Problem::malformed(format!("the body is not JSON: {inner}; check it at that place")),
+    let parsed = serde_path_to_error::deserialize(&mut *deserializer);
+    let not_json =
+        |error: serde_json::Error| Problem::malformed(format!("the body is not JSON: {error}; check it at that place"));
+    match parsed {
+        Ok(value) => deserializer.end().map(|()| value).map_err(not_json),
+        // Which kind of error it is says little: a list in place of a name is taken for bad syntax.
+        Err(error) => match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+            Ok(_) => Err(misfit(body, error)),
+            Err(error) => Err(not_json(error)),
+        },
+    }
+}
+
+/// JSON that is not what was expected.
+fn misfit(body: &[u8], error: serde_path_to_error::Error<serde_json::Error>) -> Problem {
+    if error.path().iter().next().is_none() {
+        // What is wrong with an option is known without its name, until the options are looked at by themselves.
+        let alone = &mut serde_json::Deserializer::from_slice(body);
+        if let Err(error) = serde_path_to_error::deserialize::<_, Options>(alone)
+            && error.path().iter().next().is_some()
+        {
+            return misfit_at(&error.path().to_string(), &error.into_inner().to_string());
         }
-    })
+    }
+    let path = error.path().to_string();
+    misfit_at(if path == "." { "" } else { &path }, &error.into_inner().to_string())
+}
+
+fn misfit_at(path: &str, message: &str) -> Problem {
+    let named = |kind: &str| {
+        let (name, _) = message.strip_prefix(kind)?.strip_prefix(" field `")?.split_once('`')?;
+        // Of an unknown field the path has the name already.
+        let is_in_path = path == name || path.ends_with(&format!(".{name}"));
+        let place = if is_in_path { path.to_owned() } else { format!("{path}.{name}") };
+        Some(place.trim_start_matches('.').to_owned())
+    };
+    let (field, reason) = if let Some(field) = named("unknown") {
+        (field, "there is no such field; /docs says which there are".to_owned())
+    } else if let Some(field) = named("missing") {
+        (field, "it is missing; send it too".to_owned())
+    } else if let Some(field) = named("duplicate") {
+        (field, "it is there twice; send it once".to_owned())
+    } else if path.is_empty() {
+        return Problem::invalid("body", format!("the body is not what is expected: {message}; /docs says what is"));
+    } else {
+        (path.to_owned(), format!("{message}; correct it"))
+    };
+    Problem::invalid(field.clone(), format!("{field}: {reason}"))
 }
 
 async fn read_parts(mut parts: Multipart, staging: &mut Staging, hash: &mut Sha256) -> Answer<JobRequest> {
     let mut request: Option<JobRequest> = None;
     while let Some(part) = parts.next_field().await? {
         let name = part.name().unwrap_or_default().to_owned();
-        hash.update(name.as_bytes());
+        // Marked off, so that one part's end is never taken for the next one's beginning.
+        hash.update(format!("\0{}\0{name}\0{:?}\0", name.len(), part.file_name()));
         match (part.file_name().map(str::to_owned), name.as_str()) {
             (_, "archive") => staging.unpack(part, hash).await.map_err(upload_problem)?,
             (Some(file_name), name) if name != "job" => {
-                hash.update(file_name.as_bytes());
                 let path = super::request::to_path(&format!("file {file_name}"), &file_name)?;
                 staging.stream(&path, part, hash).await.map_err(upload_problem)?;
             }
@@ -172,7 +264,7 @@ async fn text(mut part: Field<'_>, hash: &mut Sha256) -> Answer<String> {
         bytes.extend_from_slice(&chunk);
     }
     hash.update(&bytes);
-    String::from_utf8(bytes).map_err(|_| Invalid::new(name, "it is not text in UTF-8").into())
+    String::from_utf8(bytes).map_err(|_| Invalid::new(name, "it is not text in UTF-8; send it as that").into())
 }
 
 pub fn upload_problem(error: UploadError) -> Problem {
@@ -183,5 +275,26 @@ pub fn upload_problem(error: UploadError) -> Problem {
             "the upload is larger than {}; raise --upload-max",
             cofferdam_protocol::limits::show_bytes(most)
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_json_is_told_from_what_does_not_fit() {
+        for (body, status, field, detail) in [
+            ("{", 400, None, "the body is not JSON: EOF while parsing an object at line 1 column 1"),
+            (r#"{"task": "x"} {}"#, 400, None, "the body is not JSON: trailing characters at line 1 column 15"),
+            (r#"{"steps": [{"tool": []}]}"#, 422, Some("steps[0].tool"), "steps[0].tool: expected value at line 1"),
+            (r#"{"steps": 1}"#, 422, Some("steps"), "steps: invalid type: integer `1`, expected a sequence"),
+            ("[", 400, None, "the body is not JSON: EOF while parsing a list at line 1 column 1"),
+            ("1", 422, Some("body"), "the body is not what is expected: invalid type: integer `1`"),
+        ] {
+            let problem = parse_json::<JobRequest>(body.as_bytes()).unwrap_err();
+            assert_eq!((problem.status, problem.field.as_deref()), (status, field), "{body}: {}", problem.detail);
+            assert!(problem.detail.starts_with(detail), "{body}: {}", problem.detail);
+        }
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::request::Invalid;
-use super::{Answer, Named, Query, State, blocking};
+use super::{Answer, Named, Query, State, answers, blocking};
 use crate::clock::rfc3339;
 use crate::jobs::shorten;
 
@@ -44,6 +44,7 @@ pub struct StepView {
     /// The beginning of the command, code or path.
     pub text: String,
     /// `pending`, `running`, `completed`, `failed` or `skipped`.
+    #[schema(pattern = "^(pending|running|completed|failed|skipped)$")]
     pub status: &'static str,
     pub attempts: u32,
     /// How it ended, in words.
@@ -59,6 +60,15 @@ pub struct StepView {
     pub log_to: Option<u64>,
 }
 
+/// Lists the steps of a job, each with what came of it so far.
+#[utoipa::path(
+    get,
+    path = "/jobs/{id}/steps",
+    operation_id = "job_steps",
+    tag = "jobs",
+    params(Named, StepsQuery),
+    responses((status = 200, description = "The steps.", body = StepList), answers::NotFound, answers::Invalid),
+)]
 pub async fn steps(
     axum::extract::State(api): State,
     Named(id): Named,

@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 
 use super::request::InputFile;
 use super::schedule::upload_problem;
-use super::{Answer, Api, Named, State, blocking};
+use super::{Answer, Api, Named, State, answers, blocking};
 use crate::clock::now_ms;
 use crate::http::problem::Problem;
 use crate::jobs::directory;
@@ -188,7 +188,8 @@ where
     pump(body, room_bytes, most_bytes, see, work).await
 }
 
-/// Moves a body to a thread that may block. An error of the body reaches the thread as one, so that it gives up too.
+/// Moves a body to a thread that may block. That thread takes what it got for the whole only once it is told so: a
+/// request whose client hangs up is dropped wherever it stands.
 async fn pump<S, E, T: Send + 'static>(
     mut body: S,
     room_bytes: &mut u64,
@@ -200,8 +201,9 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::fmt::Display,
 {
-    let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(CHUNKS);
-    let working = tokio::task::spawn_blocking(move || work(Chunks { receiver, current: Bytes::new() }));
+    let (sender, receiver) = mpsc::channel(CHUNKS);
+    let working =
+        tokio::task::spawn_blocking(move || work(Chunks { receiver, current: Bytes::new(), is_whole: false }));
     let mut broken = None;
     while let Some(chunk) = body.next().await {
         let chunk = match chunk {
@@ -217,12 +219,12 @@ where
         };
         *room_bytes -= chunk.len() as u64;
         see(&chunk);
-        if sender.send(Ok(chunk)).await.is_err() {
+        if sender.send(Piece::Data(chunk)).await.is_err() {
             break;
         }
     }
-    if broken.is_some() {
-        let _ = sender.send(Err(io::Error::other("the upload was broken off"))).await;
+    if broken.is_none() {
+        let _ = sender.send(Piece::End).await;
     }
     drop(sender);
     let worked = working.await.map_err(|error| UploadError::Body(error.to_string()))?;
@@ -232,15 +234,31 @@ where
     }
 }
 
+enum Piece {
+    Data(Bytes),
+    End,
+}
+
 /// A body as blocking code reads it.
 struct Chunks {
-    receiver: mpsc::Receiver<io::Result<Bytes>>,
+    receiver: mpsc::Receiver<Piece>,
     current: Bytes,
+    is_whole: bool,
 }
 
 impl Chunks {
     fn next_chunk(&mut self) -> Option<io::Result<Bytes>> {
-        self.receiver.blocking_recv()
+        if self.is_whole {
+            return None;
+        }
+        match self.receiver.blocking_recv() {
+            Some(Piece::Data(chunk)) => Some(Ok(chunk)),
+            Some(Piece::End) => {
+                self.is_whole = true;
+                None
+            }
+            None => Some(Err(io::Error::other("the upload was broken off"))),
+        }
     }
 }
 
@@ -265,7 +283,33 @@ pub struct Uploaded {
     pub files: Vec<String>,
 }
 
-/// `POST /jobs/{id}/files`: many files at once.
+/// Each part is a file, and its file name is the path in the workspace.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes a body that is read as a stream")]
+pub struct FilesForm {
+    #[schema(value_type = Vec<String>, format = Binary, min_items = 1)]
+    file: Vec<Vec<u8>>,
+}
+
+/// Writes many files at once.
+#[utoipa::path(
+    post,
+    path = "/jobs/{id}/files",
+    operation_id = "upload_files",
+    tag = "files",
+    params(Named),
+    request_body(description = "The files, or a tar of them.", content((FilesForm = "multipart/form-data"), ([u8] = "application/x-tar"))),
+    responses(
+        (status = 200, description = "What was uploaded.", body = Uploaded),
+        answers::NotFound,
+        answers::Stalled,
+        answers::Conflict,
+        answers::TooLarge,
+        answers::WrongType,
+        answers::Invalid,
+        answers::NoSpace,
+    ),
+)]
 pub async fn upload(axum::extract::State(api): State, Named(id): Named, request: Request) -> Answer<Json<Uploaded>> {
     let files = api.workspace(&id).await?;
     let most = api.jobs.inner().settings.upload_max_bytes;
@@ -289,6 +333,9 @@ pub async fn upload(axum::extract::State(api): State, Named(id): Named, request:
                     .await
                     .map_err(upload_problem)?;
                 uploaded.push(name);
+            }
+            if uploaded.is_empty() {
+                return Err(Problem::invalid("file", "file: there is no file in the form; send at least one"));
             }
         }
         _ => return Err(Problem::unsupported_media_type("multipart/form-data or application/x-tar")),

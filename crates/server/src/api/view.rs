@@ -16,13 +16,16 @@ pub struct JobView {
     pub job_id: String,
     pub task_id: String,
     /// `steps`, `goal` or `interactive`.
+    #[schema(pattern = "^(steps|goal|interactive)$")]
     pub kind: String,
     pub title: String,
-    /// `scheduled`, `running`, `completed`, `failed` or `cancelled`.
+    #[schema(value_type = JobState)]
     pub status: &'static str,
     /// `pending`, `running`, `complete` or `error`.
+    #[schema(pattern = "^(pending|running|complete|error)$")]
     pub state: &'static str,
     /// `starting`, `running` or `exited`.
+    #[schema(pattern = "^(starting|running|exited)$")]
     pub sandbox_status: &'static str,
     /// Why it ended, where there is something to say.
     pub reason: Option<String>,

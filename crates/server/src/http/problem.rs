@@ -89,6 +89,11 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, name, title, detail.into())
     }
 
+    /// Of what is read into memory.
+    pub fn body_too_large() -> Self {
+        Self::too_large("the body is larger than 16 MiB; send large files as multipart/form-data")
+    }
+
     pub fn unsupported_media_type(expected: &str) -> Self {
         let (name, title) = ("/problems/unsupported-media-type", "The body is of the wrong type");
         let detail =

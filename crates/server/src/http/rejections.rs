@@ -56,7 +56,7 @@ fn misfit(reason: &str) -> Problem {
 /// A body that did not arrive as a whole.
 fn unread(status: StatusCode, error: &(dyn Error + 'static)) -> Problem {
     if status == StatusCode::PAYLOAD_TOO_LARGE {
-        return Problem::too_large("the body is larger than 16 MiB; send large files as multipart/form-data");
+        return Problem::body_too_large();
     }
     if chain(error).any(|error| error.is::<BodyStalled>()) {
         return Problem::stalled();

@@ -115,9 +115,11 @@ async fn connection(
     let _ = stream.set_nodelay(true);
     let stall_timeout = settings.stall_timeout;
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let request = request.map(|body| {
-            if body.is_end_stream() { Body::empty() } else { Body::new(StallBody::new(body, stall_timeout)) }
-        });
+        let request = if request.body().is_end_stream() {
+            request.map(|_| Body::empty())
+        } else {
+            StallBody::new(request, stall_timeout).map(Body::new)
+        };
         router.clone().call(request)
     });
     let stream = TokioIo::new(StallGuard::new(stream, stall_timeout, place));

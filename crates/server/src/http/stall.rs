@@ -7,7 +7,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::Request;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::EXPECT;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -20,12 +23,21 @@ pub(super) struct StallGuard<S, P> {
     _place: P,
 }
 
-/// A request's body, which fails once nothing of it has come for a while though it is waited for.
+/// A request's body, which fails once nothing of it has come for a while though it is waited for. What a handler
+/// leaves of it is read and thrown away, within bounds: closing the connection on a client that still sends would take
+/// the answer from it, which says why the rest is not wanted.
 #[derive(Debug)]
 pub(super) struct StallBody {
-    body: Incoming,
+    /// Until it is dropped.
+    body: Option<Incoming>,
     read: Patience,
+    /// The client waits to be asked for the body, and has not been.
+    is_held_back: bool,
 }
+
+/// Of a body that nobody wants. Most clients stop once they see the answer; others send all before they look.
+const UNWANTED_MAX_BYTES: u64 = 128 << 20;
+const UNWANTED_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 #[error("nothing came for {} s", .0.as_secs_f32())]
@@ -110,8 +122,9 @@ impl<S: AsyncWrite + Unpin, P: Unpin> AsyncWrite for StallGuard<S, P> {
 }
 
 impl StallBody {
-    pub(super) fn new(body: Incoming, timeout: Duration) -> Self {
-        Self { body, read: Patience::new(timeout) }
+    pub(super) fn new(request: Request<Incoming>, timeout: Duration) -> Request<Self> {
+        let is_held_back = request.headers().contains_key(EXPECT);
+        request.map(|body| Self { body: Some(body), read: Patience::new(timeout), is_held_back })
     }
 }
 
@@ -124,7 +137,9 @@ impl Body for StallBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = &mut *self;
-        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        this.is_held_back = false;
+        if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
             this.read.moved();
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
@@ -133,10 +148,27 @@ impl Body for StallBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
+    }
+}
+
+impl Drop for StallBody {
+    fn drop(&mut self) {
+        let Some(mut body) = self.body.take().filter(|body| !self.is_held_back && !body.is_end_stream()) else {
+            return;
+        };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(tokio::time::timeout(UNWANTED_TIMEOUT, async move {
+            let mut room = UNWANTED_MAX_BYTES;
+            while let Some(Ok(frame)) = body.frame().await {
+                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+                let Some(rest) = room.checked_sub(length) else { return };
+                room = rest;
+            }
+        }));
     }
 }

@@ -10,7 +10,7 @@ use axum::extract::ws::{Message, WebSocketUpgrade};
 use axum::extract::{Multipart, Path, Query, State};
 use axum::http::header::CONTENT_SECURITY_POLICY;
 use axum::routing::{get, post};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

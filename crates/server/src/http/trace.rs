@@ -17,9 +17,6 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Long enough for the ids that proxies give, short enough for a line.
 const REQUEST_ID_LENGTH_MAX: usize = 64;
 
-/// What is logged, if no option says so: a filter such as `info` or `cofferdam_server=debug`.
-pub const FILTER_VARIABLE: &str = "COFFERDAM_LOG";
-
 /// A request under way.
 pub(super) struct RequestTrace {
     begun: Instant,
@@ -119,10 +116,9 @@ pub enum LogError {
 }
 
 /// The log goes to standard error: lines for people if that is a terminal, and JSON otherwise, unless `format` says
-/// which. `filter` is a level or a filter; without it the variable [`FILTER_VARIABLE`] counts, and then `info`.
-pub fn set_up_log(format: Option<LogFormat>, filter: Option<&str>) -> Result<(), LogError> {
-    let from_variable = std::env::var(FILTER_VARIABLE).ok().filter(|value| !value.is_empty());
-    let filter = parse_filter(filter.or(from_variable.as_deref()).unwrap_or("info"))?;
+/// which. `filter` is a level or a filter.
+pub fn set_up_log(format: Option<LogFormat>, filter: &str) -> Result<(), LogError> {
+    let filter = parse_filter(filter)?;
     let is_terminal = std::io::stderr().is_terminal();
     let format = format.unwrap_or(if is_terminal { LogFormat::Text } else { LogFormat::Json });
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal);

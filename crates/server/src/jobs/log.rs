@@ -13,6 +13,9 @@ use cofferdam_protocol::job::Step;
 /// Of a command or code that a heading shows.
 const HEADING_MAX_CHARS: usize = 200;
 
+/// A write of this size into the page cache takes less time than handing it to another thread.
+const INLINE_MAX_BYTES: usize = 16 * 1024;
+
 #[derive(Debug)]
 pub struct Log {
     file: Arc<File>,
@@ -41,8 +44,12 @@ impl Log {
         let Some(last) = bytes.last() else { return Ok(()) };
         let ends_in_line = *last == b'\n';
         let (file, at, length) = (self.file.clone(), self.end, bytes.len() as u64);
-        let written = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, at)).await;
-        written.map_err(io::Error::other)??;
+        if bytes.len() <= INLINE_MAX_BYTES {
+            file.write_all_at(&bytes, at)?;
+        } else {
+            let written = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, at)).await;
+            written.map_err(io::Error::other)??;
+        }
         self.end += length;
         self.ends_in_line = ends_in_line;
         Ok(())

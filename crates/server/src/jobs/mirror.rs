@@ -5,6 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use cofferdam_linux::files::{RelativePath, Workspace};
 use cofferdam_protocol::event::{Event, EventBody};
@@ -18,8 +19,12 @@ use super::directory::{JobDirectory, make, write_whole};
 use crate::api::view::JobView;
 use crate::data::DataDirectory;
 
+/// How long changes are collected: most jobs are short, and their files are then written once.
+const DELAY: Duration = Duration::from_millis(100);
 /// Below everything that somebody waits for.
 const NICE: i32 = 10;
+/// The condition variable takes no endless time.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Of each step's output in the memory file.
 const MEMORY_OUTPUT_MAX_BYTES: usize = 2_048;
 
@@ -32,7 +37,8 @@ pub struct Mirror {
 
 #[derive(Debug, Default)]
 struct Queue {
-    order: VecDeque<JobId>,
+    /// With the time at which each is due.
+    order: VecDeque<(JobId, Instant)>,
     jobs: HashMap<JobId, Task>,
     is_closed: bool,
 }
@@ -61,7 +67,7 @@ impl Mirror {
             Some(waiting) => *waiting = task,
             None => {
                 queue.jobs.insert(id.clone(), task);
-                queue.order.push_back(id);
+                queue.order.push_back((id, Instant::now() + DELAY));
                 self.changed.notify_one();
             }
         }
@@ -75,14 +81,19 @@ impl Mirror {
     fn next(&self) -> Option<(JobId, Task)> {
         let mut queue = self.lock();
         loop {
-            if let Some(id) = queue.order.pop_front() {
+            let wait = match queue.order.front() {
+                Some((_, due)) if !queue.is_closed => due.saturating_duration_since(Instant::now()),
+                Some(_) => Duration::ZERO,
+                None if queue.is_closed => return None,
+                None => Duration::MAX,
+            };
+            if wait.is_zero() {
+                let (id, _) = queue.order.pop_front()?;
                 let task = queue.jobs.remove(&id)?;
                 return Some((id, task));
             }
-            if queue.is_closed {
-                return None;
-            }
-            queue = self.changed.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+            let waited = self.changed.wait_timeout(queue, wait.min(LONGEST_WAIT));
+            queue = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
     }
 
@@ -108,7 +119,10 @@ pub fn start(
                 Task::Write(job) => scribe.write(&job),
                 Task::Remove => scribe.remove(&id),
             };
-            if let Err(error) = done {
+            // Deleted in the meantime: its removal follows.
+            if let Err(error) = done
+                && !matches!(error, ScribeError::Store(StoreError::NotFound(_)))
+            {
                 warn!(job = %id, "its files cannot be brought up to date: {error}");
             }
         }
@@ -145,9 +159,10 @@ impl Scribe {
         }
         write_whole(&root.join("status.json"), &pretty(&JobView::new(job, None, &self.url, &self.data))?)?;
         if let Some(spec) = spec.filter(|_| job.state.is_final()) {
+            directory.adopt_input(&self.data, &job.id)?;
             write_whole(&root.join("memory.json"), &pretty(&self.memory(job, &spec)?)?)?;
             if !job.is_mirrored {
-                match self.runtime.block_on(self.store.set_mirrored(&job.id)) {
+                match self.runtime.block_on(self.store.set_mirrored(&job.id, job.last_seq)) {
                     Err(StoreError::NotFound(_)) | Ok(()) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -185,7 +200,11 @@ impl Scribe {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(self.runtime.block_on(self.store.purge(id))?)
+        match self.runtime.block_on(self.store.purge(id)) {
+            // It was purged before, and its directory made again by whoever did not know it yet.
+            Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

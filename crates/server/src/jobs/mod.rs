@@ -2,6 +2,7 @@
 //! interface; [`run`] is the story of one job; the store has the truth, and everything here can be lost at any
 //! instant.
 
+mod begin;
 mod connections;
 pub mod directory;
 pub mod feed;
@@ -132,6 +133,8 @@ impl Jobs {
     pub async fn start(parts: Parts) -> Result<Self, StoreError> {
         let Parts { store, data, settings, metrics, observer, runtime, scheduler, url } = parts;
         let mirroring = mirror::start(observer.mirror.clone(), store.clone(), data.clone(), url);
+        // Before there is a pool, whose sandboxes would be among them.
+        let found = runtime.leased();
         // With no jobs to start there is nothing to keep ready.
         let pool_size = if settings.jobs_max == Some(0) { 0 } else { settings.pool };
         let pool = Pool::new(runtime.clone(), cofferdam_protocol::Limits::default(), pool_size);
@@ -154,7 +157,7 @@ impl Jobs {
             runs: TaskTracker::new(),
             mirroring: Mutex::new(Some(mirroring)),
         }));
-        recovery::recover(&jobs.0).await?;
+        recovery::recover(&jobs.0, found).await?;
         tokio::spawn(jobs.0.clone().dispatch());
         tokio::spawn(jobs.0.clone().keep());
         Ok(jobs)
@@ -168,8 +171,22 @@ impl Jobs {
         self.0.ids.next()
     }
 
-    /// Takes a job in; returns when it is durable.
-    pub async fn submit(&self, submission: Submission) -> Result<Created, StoreError> {
+    /// Takes a job in; returns when it is durable. `accepted` is told first, whether or not somebody still waits.
+    pub async fn submit(
+        &self,
+        submission: Submission,
+        accepted: impl FnOnce(&Created) + Send + 'static,
+    ) -> Result<Created, StoreError> {
+        let jobs = self.clone();
+        whole(async move {
+            let created = jobs.take_in(submission).await?;
+            accepted(&created);
+            Ok(created)
+        })
+        .await
+    }
+
+    async fn take_in(&self, submission: Submission) -> Result<Created, StoreError> {
         let Submission { id, spec, idempotency } = submission;
         let (kind, title) = match &spec.work {
             Work::Steps(steps) => ("steps", steps.first().map_or("", |step| step.tool.text())),
@@ -192,7 +209,9 @@ impl Jobs {
             idempotency,
             queue_max: self.0.settings.queue_max,
         };
+        let begun = std::time::Instant::now();
         let created = self.0.store.create(job).await?;
+        self.0.metrics.store_committed(begun.elapsed());
         if created.is_new {
             self.0.scheduler().enqueue(demand);
             self.0.wake.notify_one();
@@ -201,21 +220,29 @@ impl Jobs {
     }
 
     pub async fn cancel(&self, id: &JobId) -> Result<Job, StoreError> {
-        let job = self.0.store.cancel(id, now_ms(), "cancelled by request").await?;
-        if self.0.scheduler().remove(id) {
-            self.0.wake.notify_one();
-        }
-        if let Some(live) = self.live(id) {
-            live.cancel.cancel();
-        }
-        Ok(job)
+        let (jobs, id) = (self.clone(), id.clone());
+        whole(async move {
+            let job = jobs.0.store.cancel(&id, now_ms(), "cancelled by request").await?;
+            if jobs.0.scheduler().remove(&id) {
+                jobs.0.wake.notify_one();
+            }
+            if let Some(live) = jobs.live(&id) {
+                live.cancel.cancel();
+            }
+            Ok(job)
+        })
+        .await
     }
 
     /// Forgets a job that has ended, with its directory.
     pub async fn delete(&self, id: &JobId) -> Result<(), StoreError> {
-        self.0.store.delete(id).await?;
-        self.0.mirror.remove(id);
-        Ok(())
+        let (jobs, id) = (self.clone(), id.clone());
+        whole(async move {
+            jobs.0.store.delete(&id).await?;
+            jobs.0.mirror.remove(&id);
+            Ok(())
+        })
+        .await
     }
 
     pub fn queue_position(&self, job: &Job) -> Option<usize> {
@@ -233,6 +260,11 @@ impl Jobs {
         sandbox.as_ref()?.connect().await.ok()
     }
 
+    /// Whether jobs are still taken in.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stop.is_cancelled()
+    }
+
     /// Starts nothing more, gives what runs the time it was promised, then lets go of it. Sandboxes that are let go of
     /// live on for the next server.
     pub async fn stop(&self) {
@@ -245,6 +277,7 @@ impl Jobs {
             self.0.detach.cancel();
             self.0.runs.wait().await;
         }
+        self.0.pool.close().await;
         self.0.mirror.close();
         let mirroring = self.0.mirroring.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mirroring) = mirroring {
@@ -253,7 +286,19 @@ impl Jobs {
     }
 }
 
+/// Does what must not be left half done when a client hangs up: a change in the store, and what follows from it.
+async fn whole<T: Send + 'static>(
+    work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, StoreError> {
+    tokio::spawn(work).await.unwrap_or(Err(StoreError::Closed))
+}
+
 impl Inner {
+    /// Often enough that a sandbox does not outlive its lease while a renewal or two come late.
+    fn renew_interval(&self) -> Duration {
+        Duration::from_millis((self.settings.sandbox_lease_ms / 4).max(1))
+    }
+
     fn scheduler(&self) -> MutexGuard<'_, Scheduler> {
         self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,7 +314,7 @@ impl Inner {
                 let next = self.scheduler().next(now_ms());
                 let Some(id) = next else { break };
                 let inner = self.clone();
-                self.hold(id.clone(), |live| async move { run::start(inner, live, id).await });
+                self.hold(id.clone(), |live| async move { begin::start(inner, live, id).await });
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -282,11 +327,12 @@ impl Inner {
     fn hold<F: Future<Output = ()> + Send + 'static>(self: &Arc<Self>, id: JobId, work: impl FnOnce(Arc<Live>) -> F) {
         let live = Arc::new(Live::default());
         self.live().insert(id.clone(), live.clone());
-        let (inner, work) = (self.clone(), work(live));
+        let (inner, work) = (self.clone(), work(live.clone()));
         self.runs.spawn(async move {
             // In a task of its own: a bug in the work must not cost the room it was given.
             if let Err(error) = tokio::spawn(work).await {
                 warn!(job = %id, "the job's task has ended abruptly: {error}");
+                begin::fail_abandoned(&inner, &live, &id).await;
             }
             inner.live().remove(&id);
             inner.scheduler().finished(&id);

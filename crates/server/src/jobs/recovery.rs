@@ -3,16 +3,17 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use cofferdam_linux::files::{RelativePath, Workspace, percent_decode};
-use cofferdam_protocol::NetworkPolicy;
 use cofferdam_protocol::job::{JobId, JobSpec};
 use cofferdam_store::{Job, StoreError};
 use tracing::{info, warn};
 
+use super::begin::{self, LostSandbox};
 use super::directory::JobDirectory;
-use super::{Inner, Live, connections, run};
+use super::{Inner, Live, connections};
 use crate::scheduler::Demand;
 
 /// Names that an interrupted write leaves behind.
@@ -21,7 +22,8 @@ const FRAGMENT_SUFFIX: &str = ".tmp";
 /// How deep they are looked for.
 const FRAGMENT_DEPTH: usize = 64;
 
-pub async fn recover(jobs: &Arc<Inner>) -> Result<(), StoreError> {
+/// `found`: the sandboxes that were there before this server made any.
+pub async fn recover(jobs: &Arc<Inner>, found: Vec<String>) -> Result<(), StoreError> {
     let store = &jobs.store;
     for job in store.queued().await? {
         let demand =
@@ -37,9 +39,13 @@ pub async fn recover(jobs: &Arc<Inner>) -> Result<(), StoreError> {
             take_up(jobs, job).await?;
         }
     }
-    let unwanted: Vec<String> = jobs.runtime.leased().into_iter().filter(|id| !wanted.contains(id)).collect();
-    tokio::spawn(end_unwanted(jobs.clone(), unwanted));
-    tokio::spawn(tidy(jobs.clone()));
+    // Started for a job and never named in the store, or of a job that has ended, or of the other server's pool.
+    for id in found.into_iter().filter(|id| !wanted.contains(id)) {
+        let runtime = jobs.runtime.clone();
+        jobs.runs.spawn(async move { runtime.discard(&id).await });
+    }
+    // Listed before there are requests: what is uploaded from now on is not touched.
+    tokio::spawn(tidy(jobs.clone(), names_in(&jobs.data.incoming())));
     Ok(())
 }
 
@@ -66,15 +72,15 @@ async fn take_up(jobs: &Arc<Inner>, job: Job) -> Result<(), StoreError> {
             live.cancel.cancel();
         }
         remove_fragments(&JobDirectory::new(&inner.data, &job.id)).await;
-        attach(&inner, &live, &job, &spec).await;
-        run::resume(inner, live, job).await;
+        let lost = attach(&inner, &live, &job, &spec).await;
+        begin::resume(inner, live, job, spec, lost).await;
     });
     Ok(())
 }
 
 /// Puts the job's sandbox into its hands, if it lives.
-async fn attach(jobs: &Arc<Inner>, live: &Live, job: &Job, spec: &JobSpec) {
-    let Some(id) = &job.sandbox else { return };
+async fn attach(jobs: &Arc<Inner>, live: &Live, job: &Job, spec: &JobSpec) -> Option<LostSandbox> {
+    let id = job.sandbox.as_ref()?;
     let log = connections::log(jobs, &job.id, spec, &JobDirectory::new(&jobs.data, &job.id));
     let attached = async {
         let sandbox = jobs.runtime.attach(id, &spec.network, log).await?;
@@ -85,27 +91,23 @@ async fn attach(jobs: &Arc<Inner>, live: &Live, job: &Job, spec: &JobSpec) {
         Ok(sandbox) => {
             info!(job = %job.id, sandbox = id, "the sandbox lives, the job goes on");
             *live.sandbox.write().await = Some(sandbox);
+            None
         }
-        Err(error) => info!(job = %job.id, sandbox = id, "the sandbox is gone: {error}"),
-    }
-}
-
-/// Sandboxes that were started for a job and never named in the store, or whose job has ended.
-async fn end_unwanted(jobs: Arc<Inner>, ids: Vec<String>) {
-    for id in ids {
-        if let Ok(sandbox) = jobs.runtime.attach(&id, &NetworkPolicy::None, None).await {
-            info!(sandbox = id, "ended a sandbox that no job wants");
-            let _ = sandbox.destroy().await;
+        Err(error) => {
+            info!(job = %job.id, sandbox = id, "the sandbox is gone: {error}");
+            jobs.runtime.discard(id).await;
+            let reason = "the server was restarted and the sandbox was gone".to_owned();
+            Some(LostSandbox { id: id.clone(), reason })
         }
     }
 }
 
 /// Everything that can be late: uploads that belong to no job, jobs to be removed, files that are behind the store.
-async fn tidy(jobs: Arc<Inner>) {
-    for name in names_in(&jobs) {
+async fn tidy(jobs: Arc<Inner>, uploads: Vec<String>) {
+    for name in uploads {
         let is_wanted = match JobId::try_from(name.clone()) {
-            // Input of a job waits here until the job starts.
-            Ok(id) => jobs.store.job(&id).await.is_ok_and(|job| !job.state.is_final()),
+            // Input of a job waits here until the job starts; of one that never will it is taken along by the mirror.
+            Ok(id) => jobs.store.job(&id).await.is_ok_and(|job| !job.is_mirrored),
             Err(_) => false,
         };
         if !is_wanted && let Ok(path) = RelativePath::parse(name.as_bytes()) {
@@ -129,12 +131,9 @@ async fn tidy(jobs: Arc<Inner>) {
     }
 }
 
-/// What lies in `incoming` from before this server started; what is being uploaded now has a newer name.
-fn names_in(jobs: &Inner) -> Vec<String> {
-    let started = jobs.ids.next();
-    let entries = fs::read_dir(jobs.data.incoming()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| name.as_str() < started.as_str()).collect()
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// A write through the API or by a step that a crash has interrupted leaves its temporary file.

@@ -12,20 +12,24 @@ use cofferdam_linux::files::Workspace;
 use cofferdam_protocol::event::EventBody;
 use cofferdam_protocol::exec::ExecId;
 use cofferdam_protocol::job::{JobId, JobSpec, JobState, Work};
+use cofferdam_sandbox::SandboxError;
 use cofferdam_sandbox::client::Client;
-use cofferdam_sandbox::local::{Sandbox, SandboxSpec, Workspace as SandboxWorkspace};
-use cofferdam_store::{Job, JobChange, Lease, StoreError};
+use cofferdam_sandbox::local::{ConnectionLog, Sandbox, SandboxSpec, Workspace as SandboxWorkspace};
+use cofferdam_store::{JobChange, Lease, StoreError};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::begin::{LostSandbox, insist};
 use super::directory::JobDirectory;
 use super::log::{Log, trailer};
-use super::progress::{Progress, StepProgress};
+use super::progress::StepProgress;
 use super::{Inner, Live, connections};
 use crate::clock::now_ms;
 
 /// How long to wait before trying again what a full disk has refused.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// How often a sandbox that ends while it starts is replaced by another.
+const LAUNCHES_MAX: u32 = 3;
 /// How often a sandbox in which nothing runs is looked at.
 const INTERACTIVE_CHECK: Duration = Duration::from_secs(2);
 
@@ -58,119 +62,37 @@ pub struct Run {
     pub(super) change: JobChange,
     pub(super) steps_done: u32,
     /// None until the job is ours.
-    generation: Option<u64>,
+    pub(super) generation: Option<u64>,
     pub(super) deadline: Instant,
-    forgiven: u32,
+    pub(super) forgiven: u32,
     /// A command whose result the guest may forget once it is recorded.
     pub(super) unforgotten: Option<ExecId>,
+    /// Not told yet: a job that had done everything does not miss it.
+    pub(super) lost: Option<LostSandbox>,
 }
 
-/// Carries out a job that waits.
-pub async fn start(jobs: Arc<Inner>, live: Arc<Live>, id: JobId) {
-    let spec = match jobs.store.spec(&id).await {
-        Ok(spec) => Arc::new(spec),
-        Err(StoreError::NotFound(_)) => return,
-        Err(error) => return warn!(job = %id, "the job cannot be read: {error}"),
-    };
-    let directory = JobDirectory::new(&jobs.data, &id);
-    // Copying may take its time: the job is shown as running meanwhile.
-    let generation = match spec.has_input || spec.parent.is_some() {
-        true => match jobs.store.claim(&id, &jobs.lease(), Vec::new(), JobChange::default()).await {
-            Ok(job) => Some(job.generation),
-            Err(error) => return warn!(job = %id, "the job cannot be started: {error}"),
-        },
-        false => None,
-    };
-    go(jobs, live, id, spec, directory, generation, now_ms(), Progress::default()).await;
-}
-
-/// Goes on with a job of a server that is no more. `job` is ours already.
-pub async fn resume(jobs: Arc<Inner>, live: Arc<Live>, job: Job) {
-    let read =
-        async { Ok::<_, StoreError>((jobs.store.spec(&job.id).await?, Progress::read(&*jobs.store, &job.id).await?)) };
-    let (spec, progress) = match read.await {
-        Ok(read) => read,
-        Err(error) => return warn!(job = %job.id, "the job cannot be read: {error}"),
-    };
-    let directory = JobDirectory::new(&jobs.data, &job.id);
-    let started_ms = job.started_ms.unwrap_or_else(now_ms);
-    go(jobs, live, job.id, Arc::new(spec), directory, Some(job.generation), started_ms, progress).await;
-}
-
-#[expect(clippy::too_many_arguments, reason = "the two beginnings differ in each of them")]
-async fn go(
-    jobs: Arc<Inner>,
-    live: Arc<Live>,
-    id: JobId,
-    spec: Arc<JobSpec>,
-    directory: JobDirectory,
-    generation: Option<u64>,
-    started_ms: u64,
-    progress: Progress,
-) {
-    let remaining_ms = (started_ms + spec.timeout_ms).saturating_sub(now_ms());
-    let deadline = Instant::now() + Duration::from_millis(remaining_ms);
-    let opened = {
-        let (jobs, id, spec, directory) = (jobs.clone(), id.clone(), spec.clone(), directory.clone());
-        let log_end = progress.log_end;
-        tokio::task::spawn_blocking(move || -> Result<_, super::directory::PrepareError> {
-            directory.prepare(&jobs.data, &id, &spec)?;
-            Ok((Workspace::open(&directory.workspace())?, Log::open(&directory.log(), log_end)?))
-        })
-        .await
-    };
-    let (workspace, log) = match opened {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => return fail_unprepared(&jobs, &id, generation, &error.to_string()).await,
-        Err(error) => return fail_unprepared(&jobs, &id, generation, &error.to_string()).await,
-    };
-    let run = Run {
-        jobs,
-        live,
-        id,
-        spec,
-        directory,
-        workspace,
-        log,
-        pending: Vec::new(),
-        change: JobChange::default(),
-        steps_done: 0,
-        generation,
-        deadline,
-        forgiven: progress.forgiven,
-        unforgotten: None,
-    };
-    run.carry_out(progress.step).await;
-}
-
-/// A job that has no directory to work in.
-async fn fail_unprepared(jobs: &Inner, id: &JobId, generation: Option<u64>, reason: &str) {
-    let generation = match generation {
-        Some(generation) => Ok(generation),
-        None => jobs.store.claim(id, &jobs.lease(), Vec::new(), JobChange::default()).await.map(|job| job.generation),
-    };
-    let Ok(generation) = generation else { return };
-    let (events, change) = end_of(JobState::Failed, Some(reason.to_owned()));
-    if let Err(error) = jobs.store.append(id, generation, now_ms(), events, change).await {
-        warn!(job = %id, "its end cannot be recorded, the next start of the server will try again: {error}");
-    }
-}
-
-fn end_of(state: JobState, reason: Option<String>) -> (Vec<EventBody>, JobChange) {
+pub(super) fn end_of(state: JobState, reason: Option<String>) -> (Vec<EventBody>, JobChange) {
     let change = JobChange { state: Some(state), reason: reason.clone(), ..JobChange::default() };
     (vec![EventBody::Ended { state, reason }], change)
 }
 
 impl Run {
-    async fn carry_out(mut self, progress: StepProgress) {
-        let ending = match self.work(progress).await {
+    pub(super) async fn carry_out(mut self, progress: StepProgress, reason: Option<String>) {
+        let ending = match self.work(progress, reason).await {
             Ok(()) => Ending::Completed(None),
             Err(ending) => ending,
         };
         let (state, reason) = match ending {
             Ending::Detached => return,
             Ending::NotOurs if self.generation.is_some() => return,
-            Ending::NotOurs => return self.destroy_sandbox().await,
+            Ending::NotOurs => {
+                self.destroy_sandbox().await;
+                // Deleted before it started, and its directory perhaps made after that.
+                if let Err(StoreError::NotFound(_)) = self.jobs.store.job(&self.id).await {
+                    self.jobs.mirror.remove(&self.id);
+                }
+                return;
+            }
             Ending::Completed(reason) => (JobState::Completed, reason.or_else(|| self.forgiven_reason())),
             Ending::Failed(reason) => (JobState::Failed, Some(reason)),
             Ending::Cancelled if self.spec.work == Work::Interactive => {
@@ -200,10 +122,7 @@ impl Run {
         }
     }
 
-    async fn work(&mut self, progress: StepProgress) -> Ongoing<()> {
-        if self.live.cancel.is_cancelled() && progress == StepProgress::NotStarted {
-            return Err(Ending::Cancelled);
-        }
+    async fn work(&mut self, progress: StepProgress, reason: Option<String>) -> Ongoing<()> {
         let spec = self.spec.clone();
         match &spec.work {
             Work::Goal(_) => Err(Ending::Failed(super::NO_MODEL.to_owned())),
@@ -220,12 +139,22 @@ impl Run {
                         let line = self.log.line(&trailer(&result, duration_ms));
                         self.write_log(line).await?;
                         self.steps_done = step;
+                        if self.live.cancel.is_cancelled() {
+                            return Err(Ending::Cancelled);
+                        }
+                        // The step was ended together with the job.
+                        if let Some(reason) = reason {
+                            return Err(Ending::Failed(reason));
+                        }
                         self.after_step(step, is_ok, &result)?;
                         next = step + 1;
                     }
                 }
                 self.steps_done = next - 1;
                 for number in next..=steps.len() as u32 {
+                    if self.live.cancel.is_cancelled() && running.is_none() {
+                        return Err(Ending::Cancelled);
+                    }
                     let (is_ok, result) = self.step(number, running.take()).await?;
                     self.after_step(number, is_ok, &result)?;
                 }
@@ -249,6 +178,15 @@ impl Run {
 
     /// A sandbox that people use, until somebody ends it or its time is over.
     async fn interactive(&mut self) -> Ongoing<()> {
+        if self.live.cancel.is_cancelled() {
+            return Err(Ending::Cancelled);
+        }
+        if let Some(lost) = self.lost.take_if(|_| Instant::now() < self.deadline) {
+            let reason = format!("its sandbox was lost: {}", lost.reason);
+            self.lost = Some(lost);
+            self.tell_lost();
+            return Err(Ending::Failed(reason));
+        }
         let client = self.sandbox().await?;
         self.record(Vec::new()).await?;
         loop {
@@ -258,7 +196,7 @@ impl Run {
                 () = tokio::time::sleep_until(self.deadline) => {
                     return Err(Ending::Completed(Some("its time to live is over".to_owned())));
                 }
-                () = tokio::time::sleep(INTERACTIVE_CHECK) => {
+                () = tokio::time::sleep(INTERACTIVE_CHECK.min(self.jobs.renew_interval())) => {
                     if let Err(error) = client.renew_lease(self.jobs.settings.sandbox_lease_ms).await {
                         self.lose_sandbox(&error.to_string()).await;
                         return Err(Ending::Failed(format!("its sandbox was lost: {error}")));
@@ -274,6 +212,7 @@ impl Run {
         if let Some(sandbox) = &*self.live.sandbox.read().await {
             return Ok(sandbox.client().clone());
         }
+        self.tell_lost();
         let started = Instant::now();
         let limits = self.spec.limits;
         let spec = SandboxSpec {
@@ -282,19 +221,48 @@ impl Run {
             network: self.spec.network.clone(),
         };
         let log = connections::log(&self.jobs, &self.id, &self.spec, &self.directory);
-        let launched = async {
-            let sandbox = self.jobs.pool.take(&spec, log).await?;
-            sandbox.client().renew_lease(self.jobs.settings.sandbox_lease_ms).await?;
-            Ok::<Sandbox, cofferdam_sandbox::SandboxError>(sandbox)
+        let mut launches = 0;
+        let sandbox = loop {
+            launches += 1;
+            match self.launch(&spec, log.clone()).await {
+                Ok(sandbox) => break sandbox,
+                // Killed before anything ran in it.
+                Err(SandboxError::Vanished | SandboxError::Connection(_)) if launches < LAUNCHES_MAX => {}
+                Err(error @ SandboxError::NoSpace { .. }) => {
+                    warn!(job = %self.id, "its sandbox cannot be started, trying again: {error}");
+                    self.jobs.pause().await?;
+                    if self.live.cancel.is_cancelled() {
+                        return Err(Ending::Cancelled);
+                    }
+                }
+                Err(error) => return Err(Ending::Failed(format!("its sandbox could not be started: {error}"))),
+            }
         };
-        let sandbox =
-            launched.await.map_err(|error| Ending::Failed(format!("its sandbox could not be started: {error}")))?;
         self.jobs.metrics.sandbox_started(started.elapsed());
         self.pending.push(EventBody::SandboxStarted { sandbox: sandbox.id().to_owned() });
         self.change.sandbox = Some(Some(sandbox.id().to_owned()));
         let client = sandbox.client().clone();
         *self.live.sandbox.write().await = Some(sandbox);
         Ok(client)
+    }
+
+    async fn launch(&self, spec: &SandboxSpec, log: Option<ConnectionLog>) -> Result<Sandbox, SandboxError> {
+        let sandbox = self.jobs.pool.take(spec, log).await?;
+        match sandbox.client().renew_lease(self.jobs.settings.sandbox_lease_ms).await {
+            Ok(()) => Ok(sandbox),
+            Err(error) => {
+                let _ = sandbox.destroy().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// What became of the sandbox that it had under an earlier server, once that matters.
+    pub(super) fn tell_lost(&mut self) {
+        if let Some(LostSandbox { id, reason }) = self.lost.take() {
+            self.pending.push(EventBody::SandboxLost { sandbox: id, reason });
+            self.change.sandbox = Some(None);
+        }
     }
 
     /// The sandbox is gone, or as good as gone.
@@ -319,48 +287,38 @@ impl Run {
         all.extend(events);
         let mut change = std::mem::take(&mut self.change);
         change.steps_done = Some(self.steps_done);
-        loop {
-            let store = &self.jobs.store;
-            let recorded = match self.generation {
-                None => store.claim(&self.id, &self.jobs.lease(), all.clone(), change.clone()).await,
-                Some(generation) => store.append(&self.id, generation, now_ms(), all.clone(), change.clone()).await,
-            };
-            match recorded {
-                Ok(job) => {
-                    if self.generation.is_none() {
-                        self.jobs.metrics.queue_waited(Duration::from_millis(now_ms().saturating_sub(job.created_ms)));
-                    }
-                    self.generation = Some(job.generation);
-                    return Ok(());
-                }
-                Err(
-                    StoreError::NotFound(_) | StoreError::State { .. } | StoreError::Fenced(_) | StoreError::Closed,
-                ) => return Err(Ending::NotOurs),
-                Err(error) => {
-                    warn!(job = %self.id, "nothing can be recorded, trying again: {error}");
-                    self.pause().await?;
-                }
+        let (store, id, lease) = (&self.jobs.store, &self.id, self.jobs.lease());
+        let begun = Instant::now();
+        let job = match self.generation {
+            None => insist(&self.jobs, id, || store.claim(id, &lease, all.clone(), change.clone())).await?,
+            Some(generation) => {
+                insist(&self.jobs, id, || store.append(id, generation, now_ms(), all.clone(), change.clone())).await?
             }
+        };
+        self.jobs.metrics.store_committed(begun.elapsed());
+        if self.generation.replace(job.generation).is_none() {
+            self.jobs.metrics.queue_waited(Duration::from_millis(now_ms().saturating_sub(job.created_ms)));
         }
+        Ok(())
     }
 
     pub(super) async fn write_log(&mut self, bytes: Vec<u8>) -> Ongoing<()> {
         while let Err(error) = self.log.append(bytes.clone()).await {
             warn!(job = %self.id, "the log cannot be written, trying again: {error}");
-            self.pause().await?;
+            self.jobs.pause().await?;
         }
         Ok(())
-    }
-
-    async fn pause(&self) -> Ongoing<()> {
-        tokio::select! {
-            () = self.jobs.detach.cancelled() => Err(Ending::Detached),
-            () = tokio::time::sleep(NO_SPACE_PAUSE) => Ok(()),
-        }
     }
 }
 
 impl Inner {
+    pub(super) async fn pause(&self) -> Ongoing<()> {
+        tokio::select! {
+            () = self.detach.cancelled() => Err(Ending::Detached),
+            () = tokio::time::sleep(NO_SPACE_PAUSE) => Ok(()),
+        }
+    }
+
     pub(super) fn lease(&self) -> Lease {
         let now_ms = now_ms();
         Lease { owner: self.owner.clone(), now_ms, until_ms: now_ms + super::LEASE_MS }

@@ -66,6 +66,10 @@ impl Run {
             match self.attempt(step, &mut attempt).await? {
                 End::Done(result) => return self.finish_step(&attempt, result).await,
                 End::Stopped(result, ending) => {
+                    // A server that takes over from here must not go on with the next step.
+                    if let Ending::Failed(reason) = &ending {
+                        self.change.reason = Some(reason.clone());
+                    }
                     self.finish_step(&attempt, result).await?;
                     return Err(ending);
                 }
@@ -105,6 +109,7 @@ impl Run {
         };
         let lost = |error: SandboxError| End::Lost(error.to_string());
         if attempt.is_recorded && self.live.sandbox.read().await.is_none() {
+            self.tell_lost();
             return Ok(End::Lost("the server was restarted and the sandbox was gone".to_owned()));
         }
         let client = self.sandbox().await?;
@@ -174,7 +179,8 @@ impl Run {
             Err(error) => return Ok(End::Lost(error.to_string())),
         };
         let mut output = Output::new(attempt.number, attempt.position, self.log.end());
-        let mut check = tokio::time::interval_at(Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
+        let interval = CHECK_INTERVAL.min(self.jobs.renew_interval());
+        let mut check = tokio::time::interval_at(Instant::now() + interval, interval);
         let mut sign_of_life = SignOfLife { at: Instant::now(), cpu_ms: 0, log_end: self.log.end() };
         let ended: Option<(String, Ending)> = loop {
             let due = output.event_due(self.log.end());

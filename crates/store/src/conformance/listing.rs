@@ -73,6 +73,10 @@ async fn all_conditions_hold_together(open: Open<'_>) {
         let first = ListQuery { limit: 1, ..query.clone() };
         assert_eq!(subject.listed(&first).await, expected[..expected.len().min(1)], "{first:?}");
     }
+    let other = NewJob { kind: "interactive".to_owned(), ..new_job(9) };
+    subject.store.create(other).await.expect("created");
+    let query = ListQuery { kind: Some("interactive".to_owned()), ..query() };
+    assert_eq!(subject.listed(&query).await, [id(9)]);
 }
 
 async fn pages_stay_whole_while_jobs_are_added(open: Open<'_>) {

@@ -137,8 +137,8 @@ impl Store for SqliteStore {
         self.readers.read(read::deleted).await
     }
 
-    async fn set_mirrored(&self, id: &JobId) -> Result<(), StoreError> {
-        self.writer.set_mirrored(id.clone()).await
+    async fn set_mirrored(&self, id: &JobId, last_seq: u64) -> Result<(), StoreError> {
+        self.writer.set_mirrored(id.clone(), last_seq).await
     }
 
     async fn unmirrored(&self) -> Result<Vec<JobId>, StoreError> {

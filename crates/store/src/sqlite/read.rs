@@ -43,7 +43,7 @@ pub(super) fn list(connection: &Connection, query: &ListQuery) -> Result<Vec<Job
     Ok(jobs)
 }
 
-/// Labels are compared here, row by row: they are few, free in form, and no order is kept of them.
+/// Kinds and labels are compared here, row by row: labels are few and free in form, and no order is kept of either.
 fn take_matching(
     connection: &Connection,
     query: &ListQuery,
@@ -78,7 +78,8 @@ fn take_matching(
         && let Some(row) = found.next()?
     {
         let job = rows::job(row)?;
-        if query.labels.iter().all(|(name, value)| job.labels.get(name) == Some(value)) {
+        let is_of_kind = query.kind.as_ref().is_none_or(|kind| *kind == job.kind);
+        if is_of_kind && query.labels.iter().all(|(name, value)| job.labels.get(name) == Some(value)) {
             jobs.push(job);
             left -= 1;
         }

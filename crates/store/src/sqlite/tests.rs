@@ -135,7 +135,7 @@ async fn marks_as_mirrored_share_a_commit() {
     let log_pages = || std::fs::metadata(directory.path().join("cofferdam.db-wal")).unwrap().len() / 4_096;
     let before = log_pages();
     for number in 0..JOBS {
-        store.set_mirrored(&id(number)).await.unwrap();
+        store.set_mirrored(&id(number), 3).await.unwrap();
     }
     // Whichever comes first: their own commit when all is quiet, or this one.
     while !store.unmirrored().await.unwrap().is_empty() {
@@ -152,7 +152,7 @@ async fn closing_finishes_what_was_asked_for() {
     let store = SqliteStore::open(&path, ignore()).unwrap();
     store.create(new_job(0)).await.unwrap();
     store.cancel(&id(0), 600, "why").await.unwrap();
-    store.set_mirrored(&id(0)).await.unwrap();
+    store.set_mirrored(&id(0), 3).await.unwrap();
     for number in 1..=50 {
         // Sent at the first poll; nobody waits for the answer.
         let mut creating = store.create(new_job(number));

@@ -98,10 +98,10 @@ impl Batch<'_> {
         Ok(())
     }
 
-    pub(super) fn set_mirrored(&mut self, id: &JobId) -> Result<(), StoreError> {
+    pub(super) fn set_mirrored(&mut self, id: &JobId, last_seq: u64) -> Result<(), StoreError> {
         self.connection
-            .prepare_cached("UPDATE job SET is_mirrored = 1 WHERE id = ?1 AND ended_ms IS NOT NULL")?
-            .execute([id.as_str()])?;
+            .prepare_cached("UPDATE job SET is_mirrored = 1 WHERE id = ?1 AND last_seq = ?2 AND ended_ms IS NOT NULL")?
+            .execute((id.as_str(), last_seq))?;
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Batch<'_> {
         let mut statement = self.connection.prepare_cached(
             "UPDATE job SET reason = :reason, steps_done = :steps_done, sandbox = :sandbox,
                  cancel_requested = :cancel_requested, generation = :generation, owner = :owner,
-                 lease_until_ms = :lease_until_ms, last_seq = :last_seq
+                 lease_until_ms = :lease_until_ms, last_seq = :last_seq, is_mirrored = :is_mirrored
              WHERE number = :number",
         )?;
         statement.execute(named_params! {
@@ -187,6 +187,7 @@ impl Batch<'_> {
             ":owner": job.owner,
             ":lease_until_ms": job.lease_until_ms,
             ":last_seq": job.last_seq,
+            ":is_mirrored": job.is_mirrored,
         })?;
         Ok(())
     }

@@ -55,9 +55,9 @@ impl Writer {
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    pub(super) async fn set_mirrored(&self, id: JobId) -> Result<(), StoreError> {
+    pub(super) async fn set_mirrored(&self, id: JobId, last_seq: u64) -> Result<(), StoreError> {
         let room = self.room.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
-        self.send(Message::Mirrored { id, room })
+        self.send(Message::Mirrored { id, last_seq, room })
     }
 
     fn send(&self, message: Message) -> Result<(), StoreError> {
@@ -76,7 +76,7 @@ impl Writer {
 
 enum Message {
     Request(Box<dyn Request>),
-    Mirrored { id: JobId, room: OwnedSemaphorePermit },
+    Mirrored { id: JobId, last_seq: u64, room: OwnedSemaphorePermit },
 }
 
 /// A change whose answer may be of any type.
@@ -129,7 +129,7 @@ struct State {
     connection: Connection,
     inbox: Receiver<Message>,
     hook: CommitHook,
-    mirrored: Vec<JobId>,
+    mirrored: Vec<(JobId, u64)>,
 }
 
 impl State {
@@ -142,9 +142,9 @@ impl State {
             };
             match message {
                 Ok(Message::Request(request)) => self.batch(vec![request]),
-                Ok(Message::Mirrored { id, room }) => {
+                Ok(Message::Mirrored { id, last_seq, room }) => {
                     drop(room);
-                    self.mirrored.push(id);
+                    self.mirrored.push((id, last_seq));
                     if self.mirrored.len() >= MIRRORED_MAX {
                         self.batch(Vec::new());
                     }
@@ -180,8 +180,8 @@ impl State {
     fn commit(&mut self, requests: &mut Vec<Box<dyn Request>>) -> Result<Vec<Update>, StoreError> {
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
         let mut batch = Batch { connection: &self.connection, told: Vec::new() };
-        for id in std::mem::take(&mut self.mirrored) {
-            batch.set_mirrored(&id)?;
+        for (id, last_seq) in std::mem::take(&mut self.mirrored) {
+            batch.set_mirrored(&id, last_seq)?;
         }
         let mut applied = 0;
         loop {
@@ -192,9 +192,9 @@ impl State {
                 match self.inbox.try_recv() {
                     Ok(Message::Request(request)) => requests.push(request),
                     // It rides along with the next commit.
-                    Ok(Message::Mirrored { id, room }) => {
+                    Ok(Message::Mirrored { id, last_seq, room }) => {
                         drop(room);
-                        self.mirrored.push(id);
+                        self.mirrored.push((id, last_seq));
                         continue;
                     }
                     Err(_) => break,

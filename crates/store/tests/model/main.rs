@@ -133,6 +133,7 @@ fn queries(created: u64) -> Vec<ListQuery> {
         ListQuery { tenant: "tenant 1".to_owned(), ..all.clone() },
         ListQuery { states: vec![JobState::Cancelled, JobState::Running], limit: 2, ..all.clone() },
         ListQuery { states: vec![JobState::Scheduled, JobState::Failed], before: Some(id(1)), ..all.clone() },
+        ListQuery { kind: Some("goal".to_owned()), limit: 3, ..all.clone() },
         ListQuery { labels: [("label".to_owned(), "0".to_owned())].into(), limit: 3, ..all.clone() },
         ListQuery { before: Some(id(created / 2)), limit: 2, ..all.clone() },
         all,

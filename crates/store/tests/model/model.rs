@@ -60,7 +60,10 @@ impl Model {
                 apply(job, change, now_ms)?;
                 Ok((now_ms, bodies(events)))
             })),
-            Request::Note { job: number, events } => job(self.change(&id(number), |_| Ok((now_ms, bodies(events))))),
+            Request::Note { job: number, events } => job(self.change(&id(number), |job| {
+                job.is_mirrored = false;
+                Ok((now_ms, bodies(events)))
+            })),
             Request::Cancel { job: number } => job(self.change(&id(number), |job| {
                 only_in(job, &[JobState::Scheduled, JobState::Running, JobState::Cancelled])?;
                 if job.cancel_requested || job.state == JobState::Cancelled {
@@ -239,6 +242,7 @@ impl Model {
         let fits = |job: &&Job| {
             job.tenant == query.tenant
                 && (query.states.is_empty() || query.states.contains(&job.state))
+                && query.kind.as_ref().is_none_or(|kind| *kind == job.kind)
                 && query.labels.iter().all(|(name, value)| job.labels.get(name) == Some(value))
                 && query.before.as_ref().is_none_or(|before| job.id < *before)
         };
@@ -295,7 +299,9 @@ fn apply(job: &mut Job, change: JobChange, now_ms: u64) -> Result<(), StoreError
         return Err(wrong_state(job));
     }
     job.state = change.state.unwrap_or(job.state);
-    job.reason = change.reason.or(job.reason.take());
+    if change.reason.is_some() || change.state.is_some_and(JobState::is_final) {
+        job.reason = change.reason;
+    }
     job.steps_done = change.steps_done.unwrap_or(job.steps_done);
     job.sandbox = change.sandbox.unwrap_or(job.sandbox.take());
     if job.state.is_final() {

@@ -147,7 +147,10 @@ impl Request {
             }
             Self::Delete { job } => done(store.delete(&id(job)).await),
             Self::Purge { job } => done(store.purge(&id(job)).await),
-            Self::SetMirrored { job } => done(store.set_mirrored(&id(job)).await),
+            Self::SetMirrored { job } => {
+                let last_seq = store.job(&id(job)).await.map_or(0, |job| job.last_seq);
+                done(store.set_mirrored(&id(job), last_seq).await)
+            }
         }
     }
 }
@@ -156,6 +159,7 @@ pub fn new(id: JobId, tenant: u8, label: u8, key: Option<(u8, u8)>, queue_max: u
     let idempotency = key.map(|(key, print)| Idempotency { key: key.to_string(), fingerprint: print.to_string() });
     let mut new = NewJob { id, tenant: format!("tenant {tenant}"), now_ms, idempotency, queue_max, ..new_job(0) };
     new.spec.labels.insert("label".to_owned(), label.to_string());
+    new.kind = if label == 0 { "goal".to_owned() } else { new.kind };
     new
 }
 
