@@ -98,7 +98,7 @@ impl Runs {
 async fn ended_job(server: &ServerProcess) -> Result<String> {
     let mut connection = Connection::open(server.address).await?;
     let job = connection.ask_json(&schedule("true")).await?;
-    metrics::wait_for(&mut connection, &metrics::jobs_in("completed"), 1.0, END_TIMEOUT).await?;
+    metrics::wait_for_ended(&mut connection, 1, END_TIMEOUT).await?;
     Ok(job["job_id"].as_str().context("a job has an id")?.to_owned())
 }
 

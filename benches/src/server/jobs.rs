@@ -13,7 +13,7 @@ use crate::bench::COFFERDAM;
 use crate::processes::{machine_cpu_seconds, resting_sandboxes};
 use crate::stats::{Row, Samples, Section, Table, Unit};
 
-/// Enough to foresee the speed; a quick run foresees it worse.
+/// The first ones, which do not count; they tell how many are needed.
 const WARM_UP_JOBS: usize = 200;
 const JOBS_TIMEOUT: Duration = Duration::from_secs(600);
 /// Sandboxes kept ready: the default.
@@ -25,20 +25,28 @@ pub const FIRST_OUTPUT: &str = "cofferdam, first output";
 #[derive(Debug)]
 pub struct WholeJobs {
     pub rate: f64,
+    /// Of all that ran, those before the clock too.
+    pub failed: usize,
     pub table: Table,
 }
 
 pub fn measure_rate(setup: &Setup) -> Result<WholeJobs> {
     let data = fresh(setup.scratch());
     let server = cofferdam(&setup.program, &data, &[])?;
-    let (_, warm) = run(&server, WARM_UP_JOBS, 0)?;
-    // As many as keep it busy for this long.
-    let seconds = setup.sized(15.0, 2.0);
-    let count = (seconds * WARM_UP_JOBS as f64 / warm.as_secs_f64()) as usize;
-    server.rest()?;
-    let (cpu, machine) = (server.cpu(), machine_cpu_seconds());
-    let (own_cpu, took) = run(&server, count, WARM_UP_JOBS)?;
-    let (cpu, machine) = (server.cpu() - cpu, machine_cpu_seconds() - machine);
+    let least_seconds = setup.sized(10.0, 1.0);
+    let (mut earlier, mut count) = (0, WARM_UP_JOBS);
+    let (cpu, machine, own_cpu, took, failed) = loop {
+        server.rest()?;
+        let (cpu, machine) = (server.cpu(), machine_cpu_seconds());
+        let (own_cpu, took, failed) = run(&server, count, earlier)?;
+        let seconds = took.as_secs_f64();
+        if seconds >= least_seconds && earlier > 0 {
+            break (server.cpu() - cpu, machine_cpu_seconds() - machine, own_cpu, took, failed);
+        }
+        // As many as keep it busy for longer than that, going by the speed so far.
+        earlier += count;
+        count = (1.5 * least_seconds * count as f64 / seconds) as usize;
+    };
     server.stop()?;
     let rate = count as f64 / took.as_secs_f64();
     let each = |seconds: f64| CpuEach(seconds / count as f64).to_string();
@@ -53,17 +61,18 @@ pub fn measure_rate(setup: &Setup) -> Result<WholeJobs> {
         head: &["", ""],
         rows: vec![
             row("jobs a second", Unit::PerSecond.show(rate)),
+            row("failed", failed.to_string()),
             row("time in all", Unit::Seconds.show(took.as_secs_f64())),
             row("processor time of the server, each job", each(cpu)),
             row("of the rest of the machine, each job", each(machine - cpu - own_cpu)),
             row("of the load, each job", each(own_cpu)),
         ],
     };
-    Ok(WholeJobs { rate, table })
+    Ok(WholeJobs { rate, failed, table })
 }
 
-/// Runs so many jobs, after `earlier` others; the load's own processor time, and how long all took.
-fn run(server: &ServerProcess, count: usize, earlier: usize) -> Result<(f64, Duration)> {
+/// Runs so many jobs, after `earlier` others; the load's own processor time, how long all took, how many failed so far.
+fn run(server: &ServerProcess, count: usize, earlier: usize) -> Result<(f64, Duration, usize)> {
     let load = Load {
         address: server.address,
         connections: 16,
@@ -75,9 +84,8 @@ fn run(server: &ServerProcess, count: usize, earlier: usize) -> Result<(f64, Dur
         let start = Instant::now();
         let own_cpu = load.drive().await?.own_cpu;
         let mut connection = Connection::open(server.address).await?;
-        let (completed, all) = (metrics::jobs_in("completed"), (count + earlier) as f64);
-        metrics::wait_for(&mut connection, &completed, all, JOBS_TIMEOUT).await?;
-        Ok((own_cpu, start.elapsed()))
+        let failed = metrics::wait_for_ended(&mut connection, count + earlier, JOBS_TIMEOUT).await?;
+        Ok((own_cpu, start.elapsed(), failed))
     })
 }
 
@@ -126,7 +134,7 @@ async fn until_first_output(server: &ServerProcess, connection: &mut Connection)
             ControlFlow::Continue(())
         })
         .await?;
-    Ok([accepted, first.context("the job gave no output")?])
+    Ok([accepted, first.with_context(|| format!("the job gave no output: {}", String::from_utf8_lossy(&seen)))?])
 }
 
 /// Until the pool is full and the server and all of its sandboxes rest, seen twice: preparing must not be measured.

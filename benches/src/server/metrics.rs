@@ -17,18 +17,37 @@ pub fn jobs_in(state: &str) -> String {
 
 /// A number that the server has not told yet is 0.
 pub async fn read(connection: &mut Connection, name: &str) -> Result<f64> {
-    let text = std::str::from_utf8(connection.ask(&get("/metrics")).await?)?;
-    find(text, name).map_or(Ok(0.0), |value| value.parse().with_context(|| format!("{name} is {value}")))
+    sum(connection, &[name]).await
 }
 
 pub async fn wait_for(connection: &mut Connection, name: &str, wanted: f64, timeout: Duration) -> Result<()> {
+    wait_for_sum(connection, &[name], wanted, timeout).await
+}
+
+/// Until so many jobs have ended, whichever way; how many of them failed.
+pub async fn wait_for_ended(connection: &mut Connection, jobs: usize, timeout: Duration) -> Result<usize> {
+    let (completed, failed) = (jobs_in("completed"), jobs_in("failed"));
+    wait_for_sum(connection, &[&completed, &failed], jobs as f64, timeout).await?;
+    Ok(read(connection, &failed).await? as usize)
+}
+
+async fn sum(connection: &mut Connection, names: &[&str]) -> Result<f64> {
+    let text = std::str::from_utf8(connection.ask(&get("/metrics")).await?)?;
+    let mut sum = 0.0;
+    for value in names.iter().filter_map(|name| find(text, name)) {
+        sum += value.parse::<f64>().with_context(|| format!("{names:?}: {value}"))?;
+    }
+    Ok(sum)
+}
+
+async fn wait_for_sum(connection: &mut Connection, names: &[&str], wanted: f64, timeout: Duration) -> Result<()> {
     let deadline = Instant::now() + timeout;
     loop {
-        let now = read(connection, name).await?;
+        let now = sum(connection, names).await?;
         if now >= wanted {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "{name} is {now} after {timeout:?}, not {wanted}");
+        ensure!(Instant::now() < deadline, "{names:?}: {now} after {timeout:?}, not {wanted}");
         tokio::time::sleep(POLL).await;
     }
 }
