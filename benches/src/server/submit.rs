@@ -41,7 +41,7 @@ struct Runs {
 pub fn measure(setup: &Setup) -> Result<Submissions> {
     let mut turns = Turns::new();
     let (mut ours, mut theirs) = (Runs::default(), Workers::ALL.map(|workers| (workers, Runs::default())));
-    for _ in 0..setup.sized(5, 1) {
+    for _ in 0..setup.sized(3, 1) {
         let data = fresh(setup.scratch());
         // Jobs are only taken in, and as many as come.
         let server = cofferdam(&setup.program, &data, &["--jobs-max", "0", "--queue-max", "100000000"])?;
